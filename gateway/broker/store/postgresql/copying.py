@@ -27,7 +27,7 @@ from gateway.broker.store.interface import (
     StoreError,
     SubscriptionRow,
 )
-from gateway.broker.store.postgresql import decision_tables, meta, ownership
+from gateway.broker.store.postgresql import decision_tables, meta, ownership, reserve
 from gateway.broker.store.postgresql.connecting import NAME, Database, Session
 from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.reading import Reader
@@ -54,7 +54,7 @@ _SPARSE_OCTETS: Final = 16 << 20
 #: Tables of which a copy has rows, besides those in segments; and those that are about the schema,
 #: its owner and operators.
 ROWS: Final = ("destination", "subscription", "branch")
-_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1", "reserve", "bridge_orders")
+_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1", "bridge_orders", *reserve.NAMES)
 
 
 class SnapshotReader(Reader):

@@ -19,7 +19,14 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from gateway.broker.store.interface import StoreError, StoreFailed, StoreHeld, StoreVersionUnknown
-from gateway.broker.store.postgresql.connecting import NAME, Database, Session
+from gateway.broker.store.postgresql.connecting import (
+    NAME,
+    Database,
+    Meaning,
+    Session,
+    meaning,
+    words,
+)
 from gateway.broker.store.postgresql.writer import Transactions
 
 SCHEMA_VERSION: Final = 1
@@ -292,6 +299,21 @@ def over(database: Database, owner: Owner) -> StoreFailed:
     """For a process that was the owner."""
     return StoreFailed(
         f"the database {database.described}, schema {database.schema}: {owner.node} owns this broker since {owner.since}; this process no longer does"
+    )
+
+
+def final(database: Database, session: Session, error: psycopg.Error) -> StoreFailed:
+    """For an error of the database after which nothing may be written."""
+    if meaning(error) is Meaning.OVER:
+        try:
+            return over(database, look(session))
+        except psycopg.Error:
+            return StoreFailed(
+                f"the database {database.described}: another process owns this broker"
+            )
+    return StoreFailed(
+        f"the database {database.described} cannot be written: {words(error)}; "
+        "nothing more is written until the store is opened anew"
     )
 
 

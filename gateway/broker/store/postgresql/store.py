@@ -44,8 +44,9 @@ from gateway.broker.store.postgresql.connecting import (
 from gateway.broker.store.postgresql.decisions import OwnerIdentity
 from gateway.broker.store.postgresql.reading import Reader
 from gateway.broker.store.postgresql.reports import Reports
+from gateway.broker.store.postgresql.reserve import RESERVE_OCTETS, Reserve, with_reserve
 from gateway.broker.store.postgresql.segments import SHIFT, Tables
-from gateway.broker.store.postgresql.upkeep import RESERVE_OCTETS, Upkeep
+from gateway.broker.store.postgresql.upkeep import Upkeep
 from gateway.broker.store.postgresql.vacuum import Vacuum
 from gateway.broker.store.postgresql.writer import BatchWriter, Transactions, delete_passing
 from gateway.broker.store.thread import JobThread
@@ -86,12 +87,14 @@ class _Sessions:
         tables: Tables,
         described: str,
         upkeep: Upkeep,
+        reserve: Reserve,
     ) -> None:
         self.session = session
         self.transactions = transactions
         self.writer = BatchWriter(transactions, tables)
         self.reader = Reader(session, tables, described)
         self.upkeep = upkeep
+        self.reserve = reserve
 
 
 class PostgresqlStore(Reports):
@@ -166,7 +169,7 @@ class PostgresqlStore(Reports):
         # From here on the thread's own, once it runs.
         self._failure: StoreFailed | None = None
         self._failure_told = False
-        self._full = False
+        self._full, self._full_why = False, ""
         self._looked = 0.0
         #: The check of what was stored before; None when it is done.
         self._check: Check | None = None
@@ -207,17 +210,20 @@ class PostgresqlStore(Reports):
         try:
             session.answer_seconds = _OPENING_SECONDS
             ownership.check_version(self._database, session)
-            epoch = ownership.take(
-                self._database, session, self._node, self._name, self._taking_seconds
+            epoch = with_reserve(
+                session,
+                lambda: ownership.take(
+                    self._database, session, self._node, self._name, self._taking_seconds
+                ),
             )
             self._tables.load(session)
             transactions = Transactions(session, epoch)
             opened = self._over(session, transactions)
             known = meta.read(session, self._tables, self._database.described)
-            transactions.run(self._begin)
+            with_reserve(session, lambda: transactions.run(self._begin))
             destinations = opened.reader.destinations()
             subscriptions = opened.reader.subscriptions()
-            full = opened.upkeep.lacks_room()
+            full = opened.reserve.lacks_room()
         except psycopg.Error as error:
             session.close()
             raise self._database.unusable(error) from error
@@ -227,7 +233,7 @@ class PostgresqlStore(Reports):
         self._open = opened
         self._failure = None
         self._failure_told = self._closing = self._wanted_told = False
-        self._full = bool(full)
+        self._full, self._full_why = bool(full), full
         self._stale = False
         self._lost_at = None
         self._check = Check(self._tables, known.next_seq)
@@ -328,14 +334,9 @@ class PostgresqlStore(Reports):
     # On the store's thread.
 
     def _commit(self, batch: Batch, committed: Committed) -> None:
-        error: StoreError | None = self._failure
-        if error is None:
-            try:
-                self._persisted(lambda opened: opened.writer.write(batch))
-                self._tell_wanted()
-                crashpoints.hit("store.after-commit")
-            except StoreError as failed:
-                error = failed
+        error = self._failure or self._write(batch)
+        while isinstance(error, StoreFull) and not batch.inserts and self._give_reserve():
+            error = self._failure or self._write(batch)
         owned_at = self._used.transactions.owned_at
         self._reactor.callFromThread(self._committed, committed, error, owned_at)
         # The callback has left; what follows keeps only the next batch waiting.
@@ -345,6 +346,24 @@ class PostgresqlStore(Reports):
             self._check_some()
         self._look_for_room()
         self._tell_failure()
+
+    def _write(self, batch: Batch) -> StoreError | None:
+        if self._full and batch.inserts:
+            # It was submitted before that was known. What is left of the reserve is not for it.
+            return self._no_room(self._full_why)
+        try:
+            self._persisted(lambda opened: opened.writer.write(batch))
+        except StoreError as error:
+            return error
+        self._tell_wanted()
+        crashpoints.hit("store.after-commit")
+        return None
+
+    def _give_reserve(self) -> bool:
+        return bool(self._guarded(lambda opened: opened.reserve.give()))
+
+    def _no_room(self, why: str) -> StoreFull:
+        return StoreFull(f"the database {self._database.described} has no room: {why}")
 
     def _fetch(
         self, seqs: list[int], fetched: Callable[[Sequence[Row] | StoreError], None]
@@ -383,12 +402,12 @@ class PostgresqlStore(Reports):
                 if what is Meaning.FULL:
                     if not self._full:
                         self._set_full(True, words(error))
-                        self._guarded(lambda opened: opened.upkeep.give_reserve())
-                    raise StoreFull(
-                        f"the database {self._database.described} has no room: {words(error)}"
-                    ) from error
+                        self._give_reserve()
+                    raise self._no_room(words(error)) from error
                 if what is not Meaning.LOST:
-                    raise self._fail(self._final(error, what)) from error
+                    raise self._fail(
+                        ownership.final(self._database, self._used.session, error)
+                    ) from error
                 if self._reach_again(error):
                     # It was committed. Nothing that writes gives a result.
                     self._is_reached()
@@ -396,19 +415,6 @@ class PostgresqlStore(Reports):
             else:
                 self._is_reached()
                 return result
-
-    def _final(self, error: psycopg.Error, what: Meaning) -> StoreFailed:
-        if what is Meaning.OVER:
-            try:
-                return ownership.over(self._database, ownership.look(self._used.session))
-            except psycopg.Error:
-                return StoreFailed(
-                    f"the database {self._database.described}: another process owns this broker"
-                )
-        return StoreFailed(
-            f"the database {self._database.described} cannot be written: {words(error)}; "
-            "nothing more is written until the store is opened anew"
-        )
 
     def _reach_again(self, error: psycopg.Error) -> bool:
         """Make a new session, and find out about the last transaction.
@@ -446,7 +452,12 @@ class PostgresqlStore(Reports):
                 self._open = self._over(session, transactions)
                 # It comes behind the lost one: when it is durable, on a standby if it has one, so
                 # is that. And others see that this owner lives.
-                transactions.beat()
+                try:
+                    transactions.beat()
+                except psycopg.errors.DiskFull as full:
+                    transactions.confirm()
+                    self._set_full(True, words(full))
+                    self._open.reserve.give()
                 return has and lost > durable
             except psycopg.Error as second:
                 error = second
@@ -462,8 +473,9 @@ class PostgresqlStore(Reports):
 
     def _over(self, session: Session, transactions: Transactions) -> _Sessions:
         tables, vacuum = self._tables, self._vacuum
-        upkeep = Upkeep(session, transactions, tables, vacuum, self._shift, self._reserve_octets)
-        return _Sessions(session, transactions, tables, self._database.described, upkeep)
+        reserve = Reserve(session, transactions, tables, vacuum, self._reserve_octets)
+        upkeep = Upkeep(session, transactions, tables, vacuum, reserve, self._shift)
+        return _Sessions(session, transactions, tables, self._database.described, upkeep, reserve)
 
     def _guarded(self, act: Callable[[_Sessions], _Result]) -> _Result | None:
         """Do something that no caller waits for; what went wrong is known then."""
@@ -501,7 +513,12 @@ class PostgresqlStore(Reports):
         return 0.0 if more else min(_ASKED_SECONDS, self._beat_seconds / 4)
 
     def _beat(self) -> None:
-        self._guarded(lambda opened: opened.transactions.beat())
+        try:
+            self._persisted(lambda opened: opened.transactions.beat())
+        except StoreFull:
+            self._give_reserve()
+        except StoreError:
+            return
         self._reactor.callFromThread(self._owned, self._used.transactions.owned_at)
 
     def _tell_wanted(self) -> None:
@@ -531,7 +548,7 @@ class PostgresqlStore(Reports):
         if self._full and monotonic() - self._looked >= _FULL_SECONDS:
             self._looked = monotonic()
             self._guarded(lambda opened: opened.upkeep.free())
-            if self._guarded(lambda opened: opened.upkeep.has_room()):
+            if self._guarded(lambda opened: opened.reserve.has_room()):
                 self._set_full(False)
 
     def _broken(self, error: Exception) -> None:
@@ -554,7 +571,7 @@ class PostgresqlStore(Reports):
 
     def _set_full(self, full: bool, why: str = "") -> None:
         if full != self._full:
-            self._full, self._looked = full, monotonic()
+            self._full, self._full_why, self._looked = full, why, monotonic()
             self._reactor.callFromThread(self._full_changed, full, why)
 
     @property

@@ -6,12 +6,14 @@ thread and raises what the database raises; what that means is the store's busin
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic
 from typing import Final
 
 import psycopg
 
-from gateway.broker.store.postgresql.connecting import Session, words
+from gateway.broker.store.postgresql.connecting import Session
+from gateway.broker.store.postgresql.reserve import Reserve
 from gateway.broker.store.postgresql.segments import SHIFT, Segments, Tables
 from gateway.broker.store.postgresql.vacuum import Vacuum
 from gateway.broker.store.postgresql.writer import Sent, Transactions
@@ -22,10 +24,6 @@ _LOOK_SECONDS: Final = 1.0
 #: of messages than this.
 _SPARSE: Final = 4
 _MOVED_OCTETS: Final = 16 << 20
-#: Bytes that are kept in a table while there is room. That is dropped when room is lacking.
-RESERVE_OCTETS: Final = 8 << 20
-#: Bytes that are written beside it to see whether there is room again.
-_PROBE_OCTETS: Final = 8 << 20
 #: Bytes written to the newest segment after which the space of its dead rows is freed.
 _WASTED_OCTETS: Final = 64 << 20
 
@@ -34,8 +32,8 @@ class Upkeep:
     """The care of the tables of an open store.
 
     :param vacuum: of these tables.
+    :param reserve: for when there is no room.
     :param shift: of the segments.
-    :param reserve_octets: bytes that are kept for commits while the disk is full; 0 for none.
     """
 
     def __init__(
@@ -44,8 +42,8 @@ class Upkeep:
         transactions: Transactions,
         tables: Tables,
         vacuum: Vacuum,
+        reserve: Reserve,
         shift: int = SHIFT,
-        reserve_octets: int = RESERVE_OCTETS,
     ) -> None:
         self._session = session
         self._transactions = transactions
@@ -54,9 +52,7 @@ class Upkeep:
         #: What it was begun for last.
         self._vacuumed: tuple[Segments, int] | None = None
         self._sparse = 1 << max(shift - _SPARSE, 0)
-        self._reserve_octets = reserve_octets
-        #: None: not known.
-        self._has_reserve: bool | None = None
+        self._reserve = reserve
         self._looked = monotonic()
 
     def busy(self) -> None:
@@ -68,7 +64,7 @@ class Upkeep:
         """Do one small piece of what is due. :returns: whether there may be more."""
         self._looked = monotonic()
         self._transactions.turn()
-        self.keep_reserve()
+        self._reserve.keep()
         self._look_at_vacuum()
         if self._free_newest(_WASTED_OCTETS):
             return True
@@ -175,6 +171,8 @@ class Upkeep:
 
     def free(self) -> None:
         """Free what can be while there is no room: dropping and reuse need none."""
+        with suppress(psycopg.errors.DiskFull):
+            self._transactions.turn()
         self._look_at_vacuum()
         for segments in self._tables.all:
             for segment in sorted(segments.rows):
@@ -186,68 +184,3 @@ class Upkeep:
                     segments.rows[segment] == 0 and self._empty(segments, segment)
                 ):
                     self._begin_vacuum(segments, segment)
-
-    def give_reserve(self) -> None:
-        """Give up what is kept for when there is no room."""
-        try:
-            with self._session.transaction():
-                self._session.execute("SET LOCAL lock_timeout = '50ms'")
-                self._transactions.prove()
-                self._session.execute("DROP TABLE IF EXISTS reserve")
-        except psycopg.errors.LockNotAvailable:
-            return
-        self._has_reserve = False
-
-    def lacks_room(self) -> str:
-        """Why there is no room for the reserve, "" if there is."""
-        try:
-            self.keep_reserve()
-        except psycopg.errors.DiskFull as error:
-            return words(error)
-        return ""
-
-    def has_room(self) -> bool:
-        """Whether there is room again.
-
-        That is for the reserve, which is then kept, and for as much again: the reserve alone was
-        there when there was no room.
-        """
-        if self._has_reserve:
-            # It could not be given up then.
-            self.give_reserve()
-        try:
-            self._transactions.run(self._fill)
-        except psycopg.errors.DiskFull:
-            return False
-        self._has_reserve = bool(self._reserve_octets)
-        return True
-
-    def _fill(self, session: Session) -> None:
-        self._fill_reserve(session)
-        _write(session, "probe", _PROBE_OCTETS)
-        session.execute("DROP TABLE probe")
-
-    def keep_reserve(self) -> None:
-        """Make the reserve, unless there is one.
-
-        :raises psycopg.errors.DiskFull: there is no room for it.
-        """
-        if self._has_reserve is None:
-            found = self._session.execute("SELECT to_regclass('reserve') IS NOT NULL").fetchall()
-            self._has_reserve = found[0][0]
-        if not self._has_reserve and self._reserve_octets:
-            self._transactions.run(self._fill_reserve)
-            self._has_reserve = True
-
-    def _fill_reserve(self, session: Session) -> None:
-        if self._reserve_octets:
-            session.execute("DROP TABLE IF EXISTS reserve")
-            _write(session, "reserve", self._reserve_octets)
-
-
-def _write(session: Session, table: str, octets: int) -> None:
-    session.execute(f"CREATE TABLE {table} (octets bytea)")
-    session.execute(f"ALTER TABLE {table} ALTER COLUMN octets SET STORAGE EXTERNAL")
-    session.execute(
-        f"INSERT INTO {table} VALUES (convert_to(repeat('x', %b::int4), 'UTF8'))", (octets,)
-    )

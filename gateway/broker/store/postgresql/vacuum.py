@@ -38,6 +38,11 @@ class Vacuum:
         self._not_before = 0.0
 
     @property
+    def runs(self) -> bool:
+        """Whether one has begun, and is not known to have ended."""
+        return self._session is not None
+
+    @property
     def can_begin(self) -> bool:
         """Whether none runs, and none has failed a moment ago."""
         return self._session is None and monotonic() >= self._not_before

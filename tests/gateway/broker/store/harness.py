@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from queue import Queue
+from time import monotonic
 from typing import Any, cast
 
 from twisted.internet.interfaces import IReactorFromThreads
@@ -39,9 +40,14 @@ class QueueReactor:
         self._calls.put((call, args, kwargs))
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Call until it is so; a store that says nothing for a minute hangs."""
+        """Call until it is so; a store that says nothing for a minute hangs.
+
+        One that says other things for three minutes does, too.
+        """
         assert threading.get_ident() == self._home
+        deadline = monotonic() + 180
         while not done():
+            assert monotonic() < deadline, "it is still not so"
             call, args, kwargs = self._calls.get(timeout=60)
             call(*args, **kwargs)
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
+import psycopg
 import pytest
 
-from gateway.broker.store.interface import Batch, Store, StoreFull
+from gateway.broker.store.interface import (
+    Batch,
+    Row,
+    Store,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+)
 from gateway.broker.store.postgresql.connecting import Database
 from tests.gateway.broker.store.databases import (
     create_tables,
     database_at,
+    end_sessions,
     looking,
     postgresql_store,
 )
@@ -93,6 +104,129 @@ def test_what_is_consumed_in_part_gives_room(small: Database, reactor: QueueReac
     reactor.until(lambda: told == [True, False])
     assert fill(store, reactor, last + 1) > last + 500
     assert len(reactor.fetch(store, range(1, last + 1))) == 100  # type: ignore[arg-type]
+    reactor.close(store)
+
+
+def test_the_oldest_are_consumed_and_the_newest_stay(
+    small: Database, reactor: QueueReactor
+) -> None:
+    """The only segment keeps its size: what is free is inside."""
+    store = postgresql_store(small, reactor.reactor, shift=16, reserve_octets=RESERVE)
+    store.open()
+    reactor.close_later(store)
+    told: list[bool] = []
+    store.on_full = told.append
+    last = 0
+    for times in range(1, 4):
+        first, last = last + 1, fill(store, reactor, last + 1)
+        assert last > first + 500
+        assert told == [True, False] * (times - 1) + [True]
+        oldest = range(max(1, first - 100), last - 99)
+        assert reactor.commit(store, batch_of(1, deletes=oldest)) is None
+        reactor.until(lambda: told == [True, False] * times)  # noqa: B023
+        assert [each.seq for each in fetched(store, reactor, last)] == list(
+            range(last - 99, last + 1)
+        )
+    reactor.close(store)
+
+
+def fetched(store: Store, reactor: QueueReactor, last: int) -> list[Row]:
+    rows = reactor.fetch(store, range(1, last + 1))
+    assert not isinstance(rows, StoreError)
+    return list(rows)
+
+
+def test_the_reserve_is_not_for_inserts_that_were_on_their_way(
+    small: Database, reactor: QueueReactor
+) -> None:
+    store = postgresql_store(small, reactor.reactor, shift=16, reserve_octets=RESERVE)
+    store.open()
+    reactor.close_later(store)
+    told: list[bool] = []
+    store.on_full = told.append
+    answers: list[StoreError | None] = []
+    for seq in range(1, 3001):
+        store.submit(insert(Batch(seq), row(seq, body=BODY)), answers.append)
+    reactor.until(lambda: len(answers) == 3000)
+    stored = answers.index(next(error for error in answers if error is not None))
+    assert 500 < stored < 2900
+    assert all(isinstance(error, StoreFull) for error in answers[stored:])
+    assert told == [True]
+    # Others on the same disk do not get all of it.
+    with filled(small):
+        for seq in range(1, 401):
+            assert reactor.commit(store, batch_of(1, deletes=[seq])) is None
+    reactor.until(lambda: told == [True, False])
+    reactor.close(store)
+
+
+@contextmanager
+def filled(database: Database) -> Iterator[None]:
+    """Have others take what is left of the disk, to the last page."""
+    with looking(database) as session:
+        session.execute("CREATE TABLE public.filler (octets bytea)")
+        session.execute("ALTER TABLE public.filler ALTER COLUMN octets SET STORAGE EXTERNAL")
+        for octets in (1 << 20, 1 << 16, 1 << 12, 1 << 8):
+            try:
+                while True:
+                    session.execute(
+                        "INSERT INTO public.filler VALUES (convert_to(repeat('x', %s::int4), 'UTF8'))",
+                        (octets,),
+                    )
+            except psycopg.errors.DiskFull:
+                pass
+        try:
+            yield
+        finally:
+            session.execute("DROP TABLE public.filler")
+
+
+def test_one_is_opened_although_the_first_rows_find_no_page(
+    small: Database, reactor: QueueReactor
+) -> None:
+    store = postgresql_store(small, reactor.reactor, shift=16, reserve_octets=RESERVE)
+    store.open()
+    assert reactor.commit(store, insert(Batch(1), *(row(seq) for seq in range(1, 11)))) is None
+    reactor.close(store)
+    with looking(small) as session:
+        session.execute("TRUNCATE commits_0, commits_1")
+    told: list[bool] = []
+    store.on_full = told.append
+    with filled(small):
+        assert "has no room" in store.open().full
+        for seq in range(1, 6):
+            assert reactor.commit(store, batch_of(1, deletes=[seq])) is None
+    reactor.until(lambda: told == [False])
+    assert [each.seq for each in fetched(store, reactor, 10)] == [6, 7, 8, 9, 10]
+    reactor.close(store)
+
+
+def test_a_session_is_lost_while_there_is_no_room(small: Database, reactor: QueueReactor) -> None:
+    """Make it anew, although not even a sign of life finds a page."""
+    store = postgresql_store(
+        small, reactor.reactor, reserve_octets=0, reconnect_seconds=3, beat_seconds=3600
+    )
+    store.open()
+    reactor.close_later(store)
+    told: list[bool] = []
+    failed: list[StoreFailed] = []
+    reachable: list[bool] = []
+    store.on_full, store.on_failed, store.on_reachable = (
+        told.append,
+        failed.append,
+        reachable.append,
+    )
+    assert reactor.commit(store, insert(Batch(1), row(1, body=BODY))) is None
+    with filled(small):
+        while (error := reactor.commit(store, Batch(2))) is None:
+            pass
+        assert isinstance(error, StoreFull)
+        end_sessions(small)
+        assert isinstance(reactor.commit(store, Batch(2)), StoreFull)
+        assert (reachable, failed) == ([False, True], [])
+    reactor.until(lambda: told == [True, False])
+    assert reactor.commit(store, insert(Batch(2), row(2, body=BODY))) is None
+    assert len(fetched(store, reactor, 2)) == 2
     reactor.close(store)
 
 
