@@ -36,7 +36,7 @@ from gateway.instance.command_line import PATH, C, CommandRefused, run_command, 
 from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import SettingsError
-from gateway.transaction_log import PlainLog
+from gateway.transaction_log import PlainLog, own_logs, set_aside
 
 if TYPE_CHECKING:
     from gateway.broker.operator.tables import Tables
@@ -205,8 +205,16 @@ def restore(chosen: Chosen, folder: Path, force: bool) -> None:
 
     What the database has is replaced, completely or not at all.
     """
-    tables = chosen.in_database("stop the gateway, and copy the files back")
-    click.echo(tables.restore(folder.absolute(), _work, _confirm(force)))
+    tables, layout = chosen.in_database("stop the gateway, and copy the files back"), chosen.layout
+    confirm = _confirm(force)
+    if not layout.store.exists() or not layout.store.samefile(folder):
+        click.echo(tables.restore(folder.absolute(), {}, _work, confirm))
+        return
+    with layout.lock():
+        own = own_logs(layout)
+        click.echo(tables.restore(folder.absolute(), own, _work, confirm))
+        for path in own.values():
+            click.echo(f"{path} is called {set_aside(path)} now.")
 
 
 @command.command()

@@ -32,7 +32,7 @@ from bridge.xa.log.opening import (
 )
 from bridge.xa.log.records import read_header
 from gateway.broker.store.interface import StoreError, StoreFull
-from gateway.instance.layout import Layout, make_directory, sync_directory
+from gateway.instance.layout import TRANSACTION_LOG, Layout, make_directory, sync_directory
 from gateway.reactor.deferreds import deferred
 
 if TYPE_CHECKING:
@@ -269,14 +269,11 @@ class DatabaseLog:
                     "To go on with the one in the database, move the file away; to go on with the file, remove the other: "
                     f"'imqdbmgr remove jmsbridge -n {self.bridge}'",
                 )
-            aside = self._file.with_name(f"{self._file.name}{IN_DATABASE}")
-            self._file.replace(aside)
-            sync_directory(aside.parent)
+            return set_aside(self._file)
         except OSError as error:
             raise LogFailed(old.name, f"it cannot be set aside: {error}") from error
         finally:
             old.close()
-        return aside
 
 
 @dataclass(frozen=True)
@@ -351,6 +348,27 @@ class PlainLog:
                 str(self._beside), f"it cannot be moved to {self._file}: {error.strerror}"
             ) from error
         log.info("{beside} goes on as {file}", beside=str(self._beside), file=str(self._file))
+
+
+def own_logs(layout: Layout) -> dict[str, Path]:
+    """Return the files of an instance's decision logs by bridge."""
+    found = {}
+    for folder in sorted(layout.bridges.glob("*")):
+        if (folder / f"{TRANSACTION_LOG}{folder.name}").exists():
+            found[folder.name] = layout.transaction_log(folder.name)
+    return found
+
+
+def set_aside(path: Path) -> Path:
+    """Rename the file of a log that goes on in the database.
+
+    :returns: the new name.
+    :raises OSError: it cannot be renamed.
+    """
+    aside = path.with_name(f"{path.name}{IN_DATABASE}")
+    path.replace(aside)
+    sync_directory(aside.parent)
+    return aside
 
 
 def _copy(path: Path) -> LogCopy:

@@ -160,7 +160,10 @@ class Moving:
         assert self._doubt.ask(), "nothing was prepared"
 
     def until_settled(self) -> None:
-        """Wait until nothing is in doubt any more."""
+        """Have the link run, and wait until nothing is in doubt any more."""
+        # The order to start it may have been lost with the process, and the one to stop it was kept.
+        self.gateway.until_link(self.link.name, lambda told: True, "an answer")
+        self.gateway.operate("start", self.link.name)
         self.gateway.until_moving()
         until(
             lambda: not self._doubt.ask() and not self._unfinished(),
@@ -188,11 +191,12 @@ def test_what_a_link_had_begun_is_completed_at_the_other_store(
         layout = Layout(gateway.varhome, INSTANCE)
         file = gateway.settings
         gateway.settings = {**file, **in_database(layout, postgresql_database)}
-        imqdbmgr(gateway, "restore", "tbl", "-dir", str(layout.store))
+        said = imqdbmgr(gateway, "restore", "tbl", "-dir", str(layout.store))
+        assert f"The transaction logs of these bridges go on there: {BRIDGE}" in said
+        assert not layout.transaction_log(BRIDGE).exists()
         layout.store.rename(tmp_path / "former")
         gateway.start()
         moving.until_settled()
-        assert not layout.transaction_log(BRIDGE).exists()
         moving.die_at(point, 21, 40)
 
         said = imqdbmgr(gateway, "backup", "tbl", "-dir", str(layout.store))
@@ -211,7 +215,7 @@ def test_what_a_link_had_begun_is_completed_at_the_other_store(
         # And to the database again, over what that still has.
         gateway.settings = {**file, **in_database(layout, postgresql_database)}
         said = imqdbmgr(gateway, "restore", "tbl", "-f", "-dir", str(layout.store))
-        assert f"are as they were: {BRIDGE}" in said
+        assert f"The transaction logs of these bridges go on there: {BRIDGE}" in said
         gateway.start()
         moving.until_settled()
         produce(gateway.port, link.source_queue, 42, 43)

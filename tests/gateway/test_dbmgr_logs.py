@@ -212,7 +212,7 @@ def test_logs_go_to_files_and_back(tool: LogTool, tmp_path: Path) -> None:
     code, said, error = tool("restore", "tbl", "-dir", str(folder))
     assert (code, error) == (0, "")
     assert said.splitlines()[1:] == [
-        f"The transaction logs of these bridges in {folder} go on there: other.one, shop (2 unfinished)."
+        "The transaction logs of these bridges go on there: other.one, shop (2 unfinished)."
     ]
     again = tool.log("shop", place="elsewhere")
     assert not again.moved

@@ -45,10 +45,13 @@ class Instance:
         await coordinator.close()
 
     @asynccontextmanager
-    async def in_database(self) -> AsyncIterator[Coordinator]:
+    async def in_database(self, layout: Layout | None = None) -> AsyncIterator[Coordinator]:
+        """Open it. :param layout: of the instance on another machine."""
         store = self.tool.store()
         try:
-            log = DatabaseLog(lambda: rows_of(store, BRIDGE), self.tool.layout, "one", BRIDGE)
+            log = DatabaseLog(
+                lambda: rows_of(store, BRIDGE), layout or self.tool.layout, "one", BRIDGE
+            )
             coordinator = await log.open(
                 reactor, TransactionProperties(), self.world.log, os.urandom
             )
@@ -157,3 +160,72 @@ async def test_a_log_is_not_put_over_another(instance: Instance) -> None:
     with pytest.raises(LogDamaged):
         async with instance.in_file():
             pass
+
+
+@pytest_twisted.ensureDeferred
+async def test_the_logs_of_an_instance_come_with_its_store(
+    instance: Instance, tmp_path: Path
+) -> None:
+    """Whichever machine is the first to run the bridge."""
+    world, tool, file = instance.world, instance.tool, instance.file
+    assert tool("backup", "tbl", "-dir", str(tool.layout.store))[0] == 0
+    assert not instance.plain.files()
+    async with instance.in_file() as coordinator:
+        await world.left_waiting(coordinator)
+        await world.left_undecided(coordinator)
+    (tool.layout.bridges / "lost+found").mkdir()
+    code, said, error = tool("restore", "tbl", "-f", "-dir", str(tool.layout.store))
+    assert (code, error) == (0, "")
+    assert said.splitlines()[1:] == [
+        f"The transaction logs of these bridges go on there: {BRIDGE} (1 unfinished).",
+        f"{file} is called {file}.in-database now.",
+    ]
+    async with instance.in_database(Layout(tmp_path / "another", "one")) as coordinator:
+        assert [one.state for one in coordinator.transactions()] == ["WAITING"]
+        assert await instance.rolled_back(coordinator) == 1
+    assert not instance.plain.files()
+    # As an end between the two leaves it.
+    Path(f"{file}.in-database").rename(file)
+    async with instance.in_database():
+        assert not file.exists()
+
+
+@pytest_twisted.ensureDeferred
+async def test_logs_of_an_instance_are_not_lost_for_others(instance: Instance) -> None:
+    tool, file = instance.tool, instance.file
+    async with instance.in_database():
+        pass
+    assert tool("backup", "tbl", "-dir", str(tool.layout.store))[0] == 0
+    kept = instance.beside.read_bytes()
+    instance.beside.unlink()
+    async with instance.in_file():
+        pass
+    before = file.read_bytes()
+    restore = ("restore", "tbl", "-f", "-dir", str(tool.layout.store))
+    instance.beside.write_bytes(before)
+    code, said, error = tool(*restore)
+    assert (code, said) == (1, "")
+    assert (
+        f"has two transaction logs, and each may have decided what the other does not know: {file} and {instance.beside}."
+        in error
+    )
+    instance.beside.unlink()
+    code, said, error = tool(*restore)
+    assert (code, said) == (1, "")
+    assert (
+        f"has two transaction logs, and each may have decided what the other does not know: {file}, and that in"
+        in error
+    )
+    assert file.read_bytes() == before
+    with tool.layout.lock():
+        assert "the instance is in use" in tool(*restore)[2]
+    # One that went on from the copy beside it, which the database still has.
+    file.unlink()
+    instance.beside.write_bytes(kept)
+    async with instance.in_file():
+        pass
+    instance.beside.write_bytes(kept)
+    code, said, error = tool(*restore)
+    assert (code, error) == (0, "")
+    assert f"go on there: {BRIDGE}." in said
+    assert not file.exists()

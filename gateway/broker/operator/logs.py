@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,16 +34,21 @@ Read: TypeAlias = Callable[[bytes, str, bool], LogCopy]
 
 @dataclass(frozen=True)
 class FoundLog:
-    """A log in a file."""
+    """A log in a file.
+
+    :param ended: its run is over, and decides nothing any more.
+    """
 
     bridge: str
     path: Path
     copy: LogCopy
+    ended: bool
 
     @property
     def stored(self) -> StoredLog:
         """The log as the database is to have it."""
-        return StoredLog(self.bridge, [(0, self.copy.octets)])
+        octets = self.copy.encoded(True) if self.ended else self.copy.octets
+        return StoredLog(self.bridge, [(0, octets)])
 
 
 class TransactionLogs:
@@ -89,19 +94,31 @@ class TransactionLogs:
                 path.unlink(missing_ok=True)
             raise
 
-    def read(self, folder: Path) -> list[FoundLog]:
-        """Read the files of logs in ``folder``.
+    def read(self, folder: Path, own: Mapping[str, Path]) -> list[FoundLog]:
+        """Read the files of logs in ``folder``, and others.
 
+        :param own: by bridge, files of an instance that is stopped.
         :raises InvalidName: a file is called as the log of a bridge that cannot exist.
-        :raises StoreError: one is damaged.
+        :raises StoreError: one is damaged; or two of a bridge may both have gone on.
         :raises OSError: one cannot be read.
         """
-        found = []
+        found: dict[str, FoundLog] = {}
         for path in sorted(folder.glob(f"{TRANSACTION_LOG}*")):
             bridge = path.name.removeprefix(TRANSACTION_LOG)
             transaction_log_name(bridge)
-            found.append(FoundLog(bridge, path, self._read(path.read_bytes(), str(path), False)))
-        return found
+            found[bridge] = FoundLog(bridge, path, self._file(path), False)
+        for bridge, path in own.items():
+            log, other = FoundLog(bridge, path, self._file(path), True), found.get(bridge)
+            if other is not None and not log.copy.continues(other.copy):
+                raise StoreError(
+                    f"bridge {bridge} has two transaction logs, and each may have decided what the other does not know: {path} and {other.path}. "
+                    "Move the one away that is not to go on"
+                )
+            found[bridge] = log
+        return sorted(found.values(), key=lambda log: log.bridge)
+
+    def _file(self, path: Path) -> LogCopy:
+        return self._read(path.read_bytes(), str(path), False)
 
     def kept(self, stored: Sequence[StoredLog], found: Sequence[FoundLog]) -> list[StoredLog]:
         """Return those of the database's logs that no file goes on from.

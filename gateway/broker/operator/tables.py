@@ -6,7 +6,7 @@ changed, is :mod:`gateway.broker.store.postgresql`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -188,11 +188,13 @@ class Tables:
                 )
         return "\n".join(said)
 
-    def restore(self, folder: Path, work: Work, confirm: Confirm) -> str:
+    def restore(self, folder: Path, own: Mapping[str, Path], work: Work, confirm: Confirm) -> str:
         """Replace the tables by the contents of a store's file, or make them.
 
-        Logs in files beside it go on in the database; others stay. Returns what was done.
+        Logs in files go on in the database; others stay. Returns what was done.
 
+        :param folder: has the store's file, and may have files of logs.
+        :param own: by bridge, more files of logs: of an instance that is stopped.
         :raises StoreError: a file is not whole, or a process has it open; or a log in the database
             may have gone on since its copy was made.
         """
@@ -202,7 +204,7 @@ class Tables:
         with self._reached(), administration.held(self._database) as held:
             if held.exists:
                 confirm(f"Replace all that is in {self.described}, by what {path} has?")
-            found = self._logs.read(folder)
+            found = self._logs.read(folder, own)
             kept: list[StoredLog] = []
 
             def choose(there: list[StoredLog]) -> list[StoredLog]:
@@ -217,7 +219,7 @@ class Tables:
         return (
             f"{self._where} has all that {path} has: {count} messages. "
             f"If {path} was in use, move it away: from now on it is out of date."
-            f"{_come(folder, come)}{_stay(self._logs.states(kept))}"
+            f"{_come(come)}{_stay(self._logs.states(kept))}"
         )
 
     @property
@@ -232,12 +234,8 @@ class Tables:
             raise self._database.unusable(error) from error
 
 
-def _come(folder: Path, come: Sequence[LogState]) -> str:
-    return (
-        f"\nThe transaction logs of these bridges in {folder} go on there: {listed(come)}."
-        if come
-        else ""
-    )
+def _come(come: Sequence[LogState]) -> str:
+    return f"\nThe transaction logs of these bridges go on there: {listed(come)}." if come else ""
 
 
 def _stay(kept: Sequence[LogState]) -> str:
