@@ -48,7 +48,6 @@ from gateway.broker.store.interface import (
     StoreHeld,
     StoreVersionUnknown,
 )
-from gateway.central import fetch_before
 from gateway.configuration import Configuration, reread
 from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused, exit_with
 from gateway.instance import settings_general
@@ -60,7 +59,6 @@ from gateway.instance.memory import host_memory
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.host_memory import Trimming, malloc_trim
 from gateway.instance.portmapper import port_mapper
-from gateway.instance.settings import SettingsError
 from gateway.instance.signals import Signals
 from gateway.messaging import message
 from gateway.messaging.selector import selector
@@ -70,6 +68,8 @@ from gateway.ownership import Owning, StandingBy, hurry_clients
 from gateway.reactor.clocks import make_monotonic
 from gateway.reactor.deferreds import gather
 from gateway.reactor.polls import serve_at_once
+from gateway.rereading import fetch_before, read_again
+from gateway.shared_files import sharing
 from gateway.stomp import settings as stomp_settings
 from gateway.tls import server_contexts
 from gateway.transformer_loading import ExtensionError, load_transformer
@@ -139,6 +139,8 @@ class Gateway(Service):
         #: Clients can be served, unless the database says otherwise.
         self._serving = False
         self._health = HealthService(reactor, self.health)
+        #: Has users and access rules be those of the broker's other processes.
+        self._sharing = sharing(reactor, configuration, self.reload)
         #: The bridge service manager; None until the start.
         self.bridges: BridgeServiceManager | None = None
         #: What operators' commands ask; None until the start.
@@ -215,7 +217,7 @@ class Gateway(Service):
         """:raises StartRefused:"""
         try:
             self._open()
-        except (LayoutError, StoreError) as error:
+        except (LayoutError, StoreError, UsersError, AccessError) as error:
             raise StartRefused([str(error)]) from error
         except OSError as error:
             raise StartRefused([f"{error.filename}: {error.strerror or error}"]) from error
@@ -231,6 +233,9 @@ class Gateway(Service):
             self.log.info("{note}", note=configuration.notes[0])
         for warning in configuration.warnings:
             self.log.warn("{warning}", warning=warning, announced=True)
+        if self._sharing.begin():
+            self._users.load()
+            self._rules.load()
         memory = settings_general.make_memory_budget(settings, host_memory.memory(), self._reactor)
         self.log.info("memory for clients: {octets} bytes", octets=memory.total)
         try:
@@ -497,21 +502,8 @@ class Gateway(Service):
             ("certificates", tls.reload) for tls in (self._tls, self._admin_tls) if tls is not None
         ]
         parts += [("log files", logs.reopen), ("settings", lambda: self._set_levels(logs))]
-        for what, reload in parts:
-            try:
-                reload()
-            except (UsersError, AccessError, CertificateFileError, SettingsError, OSError) as error:
-                self.log.error(
-                    "{what} stay as they were: {error}",
-                    what=what,
-                    error="; ".join(str(error).splitlines()),
-                )
-            else:
-                self.log.info(
-                    "{what} were {done}",
-                    what=what,
-                    done="reopened" if what == "log files" else "read again",
-                )
+        read_again(parts)
+        self._sharing.given_here()
         if self._cluster is not None:
             self._cluster.read_again()
         if self._opened is not None:
@@ -562,6 +554,7 @@ class Gateway(Service):
         closing: dict[str, Deferred[Any]] = (
             {} if self.admin is None else {"admin service": self.admin.stop()}
         )
+        closing["sharing"] = Deferred.fromCoroutine(self._sharing.stop())
         if self._standing_by is not None:
             self._standing_by.stop()
         if self._cluster is not None:

@@ -12,16 +12,13 @@ Part of the composition. What the settings in it mean belongs to
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from bridge.config.problems import ConfigurationError
 from bridge.config.settings import CONFIG_REMOTE
@@ -145,32 +142,6 @@ def central_properties(settings: Settings, layout: Layout) -> CentralProperties 
         shown = without_credentials(text)
         raise SettingsError([settings.problem(CLUSTER_URL, str(refused), value=shown)]) from refused
     return CentralProperties(place, layout.etc / "cluster.properties.copy")
-
-
-def fetch_before(
-    reactor: Any, central: CentralProperties | None, then: Callable[[], None]
-) -> Callable[[], None]:
-    """Return what fetches central properties first, without blocking.
-
-    Then it calls ``then``. Where they cannot be fetched, the last ones stay, and the log says so.
-    """
-
-    def begin() -> None:
-        if central is None or not central.is_remote:
-            then()
-            return
-
-        def failed(failure: Failure) -> None:
-            if not isinstance(failure.value, CentralUnreadable):
-                failure.raiseException()
-            _log.error("central properties stay as they were: {error}", error=failure.value)
-
-        fetching = deferToThreadPool(reactor, reactor.getThreadPool(), central.fetch)
-        fetching.addErrback(failed)
-        fetching.addCallback(lambda _: then())
-        fetching.addErrback(lambda failure: _log.failure("the reload failed", failure))
-
-    return begin
 
 
 def _fetched(url: str) -> bytes:

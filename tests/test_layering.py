@@ -71,6 +71,8 @@ COMPOSITION_MODULES = (
     "gateway.opened_broker",
     "gateway.ownership",
     "gateway.exit_codes",
+    "gateway.rereading",
+    "gateway.shared_files",
     "gateway.standing_orders",
     "gateway.tls",
     "gateway.transaction_log",

@@ -54,7 +54,15 @@ _SPARSE_OCTETS: Final = 16 << 20
 #: Tables of which a copy has rows, besides those in segments; and those that are about the schema,
 #: its owner and operators.
 ROWS: Final = ("destination", "subscription", "branch")
-_OF_THE_OWNER: Final = ("meta", "owner", "commits_0", "commits_1", "bridge_orders", *reserve.NAMES)
+_OF_THE_OWNER: Final = (
+    "meta",
+    "owner",
+    "commits_0",
+    "commits_1",
+    "bridge_orders",
+    "shared_file",
+    *reserve.NAMES,
+)
 
 
 class SnapshotReader(Reader):

@@ -66,6 +66,9 @@ CREATE TABLE duplicate_old (seq bigint PRIMARY KEY, destination bigint NOT NULL,
 -- What an operator said last of bridges and their links, in JSON: what is paused or stopped.
 CREATE TABLE bridge_orders (bridge bytea PRIMARY KEY, orders text NOT NULL);
 
+-- Small files that the processes of the broker share: users and access rules. version: rises with each change. node: the process that made the last one.
+CREATE TABLE shared_file (name text PRIMARY KEY, version bigint NOT NULL, octets bytea NOT NULL, node text NOT NULL);
+
 -- The decision logs of bridges' coordinators, by the bridge's name. Each has two tables, decision_ID_0 and decision_ID_1, made like the one here, which is
 -- empty. turn: how often the log was written anew; even turns are in the first, odd ones in the second, which is emptied before.
 CREATE TABLE decision_log (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bridge bytea NOT NULL UNIQUE, turn bigint NOT NULL);
