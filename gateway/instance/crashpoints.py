@@ -6,7 +6,8 @@ Owns the hook, the names of all points, and how a test asks for one: by an envir
 the whole life of the process, or by orders that it puts into a folder while the process runs.
 
 The code of the product calls :func:`hit` at each point. Unless the process is armed, that is one
-look at an empty table. Points are passed on the reactor's thread and on that of the store.
+look at an empty table. Points are passed on the reactor's thread, on that of the store, and
+on those of decision logs.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ StorePoint: TypeAlias = Literal[
     "store.mid-batch",
     "store.before-commit",
     "store.after-commit",
+    # A decision log in a database is being written: on the thread of the log. Nothing was sent; the
+    # log is written anew, and that is not committed; it is durable, and the coordinator was not told.
+    "store.before-decision",
+    "store.mid-rewrite",
+    "store.after-decision",
     # It is durable, and no client has been told: on the reactor's thread.
     "broker.before-receipts",
     # The RECEIPTs are written to the sockets' buffers, and not yet in the kernel.

@@ -18,6 +18,7 @@ from bridge.xa.log.file import LogFile
 from bridge.xa.log.log import FileDecisionLog, log_thread
 from bridge.xa.log.opening import TransactionProperties, open_file
 from bridge.xa.status import BranchState
+from gateway.instance import crashpoints
 from tests.gateway.broker.store.databases import SCHEMA, create_tables, database_at
 
 if TYPE_CHECKING:
@@ -141,11 +142,14 @@ class InDatabase:
 
     def ask(self, text: str, *parameters: object) -> Sequence[Any]:
         """What a statement finds, in which CURRENT is the table in use."""
+        from gateway.broker.store.postgresql import decision_tables
+
         session = self.database.connect("the test")
         try:
-            number, turn = session.execute("SELECT id, turn FROM decision_log").fetchall()[0]
+            ((number,),) = session.execute("SELECT id FROM decision_log").fetchall()
+            turn = decision_tables.turn(session, number)
             return session.execute(
-                text.replace("CURRENT", f"decision_{number}_{turn % 2}"), parameters
+                text.replace("CURRENT", decision_tables.name(number, turn)), parameters
             ).fetchall()
         finally:
             session.close()
@@ -160,7 +164,7 @@ class InDatabase:
     def damage(self, at: int) -> None:
         changed = self.ask(
             "UPDATE CURRENT SET octets = set_byte(octets, %b - at::int, get_byte(octets, %b - at::int) # 4) "
-            "WHERE turn = (SELECT turn FROM decision_log) AND %b >= at AND %b < at + length(octets) RETURNING 1",
+            "WHERE turn = (SELECT max(turn) FROM CURRENT) AND %b >= at AND %b < at + length(octets) RETURNING 1",
             *[at] * 4,
         )
         assert changed == [(1,)]
@@ -173,6 +177,7 @@ def decision_log(reactor: Any, file: LogFile) -> FileDecisionLog:
 def main() -> None:
     from twisted.internet import reactor
 
+    crashpoints.arm_as_asked(crashpoints.STORE_VARIABLE)
     argument, size = sys.argv[1], int(sys.argv[2])
     place: Place = InDatabase(argument) if "://" in argument else InFile(Path(argument))
     log = decision_log(reactor, place.open(size))

@@ -279,6 +279,25 @@ def test_octets_that_are_missing_are_damage(in_database: InDatabase) -> None:
             in_database.open()
 
 
+def test_a_log_that_is_written_anew_leaves_nothing(in_database: InDatabase) -> None:
+    """Another session holds a snapshot, so that dead rows stay."""
+    rows = in_database.rows()
+    rows.replace(b"0")
+    other = in_database.database.connect("a report")
+    with other.transaction():
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT 1 FROM meta")
+        for number in range(1, 400):
+            rows.replace(b"%d" % number)
+        size = in_database.ask("SELECT pg_relation_size('decision_log')")
+    other.close()
+    rows.close()
+    assert size == [(8192,)]
+    again = in_database.rows()
+    assert again.read() == b"399"
+    again.close()
+
+
 # --- coordinators
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from twisted.internet.defer import DeferredList
 from bridge.xa.decision_log import Removed
 from bridge.xa.errors import LogDamaged, NotWritten
 from bridge.xa.log.file import LogFile
+from gateway.instance.crashpoints import STORE_VARIABLE
 from tests.gateway.decision_logs import (
     NAME,
     STAYS,
@@ -136,4 +139,41 @@ def test_what_was_told_outlives_a_process_that_is_killed(
     assert max(numbers, default=0) <= told + 1
     assert len([number for number in numbers if number % STAYS]) < 30
     assert file.header.generation == 3
+    file.close()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "store.before-decision:1",
+        "store.before-decision:40",
+        # The log is written anew when it is opened.
+        "store.mid-rewrite:1",
+        "store.mid-rewrite:2",
+        "store.mid-rewrite:5",
+        "store.after-decision:1",
+        "store.after-decision:40",
+    ],
+)
+def test_what_was_told_outlives_a_process_that_is_killed_while_it_writes(
+    postgresql_database: str, point: str
+) -> None:
+    place = InDatabase(postgresql_database).create()
+    place.open().close()
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.gateway.decision_logs", place.argument, "2000"],
+        check=False,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        text=True,
+        env={**os.environ, STORE_VARIABLE: point},
+        timeout=60,
+    )
+    assert process.returncode == -signal.SIGKILL
+    told = int((process.stdout.split() or ["0"])[-1])
+    file = place.open()
+    found = gtrids(file)
+    assert {entry(number).gtrid for number in range(STAYS, told + 1, STAYS)} <= found
+    numbers = [int(one.partition(b"\0")[2]) for one in found]
+    assert max(numbers, default=0) <= told + 1
     file.close()

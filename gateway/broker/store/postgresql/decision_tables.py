@@ -47,6 +47,20 @@ def make(session: Session, bridge: str) -> int:
     return id
 
 
+def turn(session: Session, id: int) -> int:
+    """Return how often a log was written anew.
+
+    Its first row of a turn is what makes this the last: a number kept elsewhere would leave a dead
+    row each time.
+
+    :raises psycopg.Error: as the database does.
+    """
+    found: int = session.execute(
+        f"SELECT greatest((SELECT max(turn) FROM {name(id, 0)}), (SELECT max(turn) FROM {name(id, 1)}), 0)"
+    ).fetchall()[0][0]
+    return found
+
+
 def joined(parts: Sequence[tuple[int, bytes]], log: str) -> bytes:
     """Return the octets of a log.
 
@@ -80,19 +94,22 @@ def stored(session: Session) -> list[StoredLog]:
     """
     if session.execute("SELECT to_regclass('decision_log')").fetchall()[0][0] is None:
         return []
-    logs = session.execute("SELECT id, bridge, turn FROM decision_log", binary=True).fetchall()
+    logs = session.execute("SELECT id, bridge FROM decision_log", binary=True).fetchall()
     found = [
-        StoredLog(
-            bridge.decode(),
-            session.execute(
-                f"SELECT at, octets FROM {name(id, turn)} WHERE turn = %b ORDER BY at",
-                (turn,),
-                binary=True,
-            ).fetchall(),
-        )
-        for id, bridge, turn in logs
+        StoredLog(bridge.decode(), parts(session, id, turn(session, id))) for id, bridge in logs
     ]
     return sorted(found, key=lambda log: log.bridge)
+
+
+def parts(session: Session, id: int, turn: int) -> list[tuple[int, bytes]]:
+    """Return the rows of a log in order: where each begins, and its octets.
+
+    :param turn: how often it was written anew.
+    :raises psycopg.Error: as the database does.
+    """
+    return session.execute(
+        f"SELECT at, octets FROM {name(id, turn)} WHERE turn = %b ORDER BY at", (turn,), binary=True
+    ).fetchall()
 
 
 def put(session: Session, log: StoredLog) -> None:

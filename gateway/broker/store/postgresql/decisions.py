@@ -26,6 +26,7 @@ from gateway.broker.store.postgresql.connecting import (
     meaning,
     words,
 )
+from gateway.instance import crashpoints
 
 #: Seconds between two attempts to reach the database: at first, and at most.
 _FIRST_PAUSE: Final = 0.05
@@ -134,11 +135,8 @@ class DecisionRows:
             self._state = self._look(session)
             if self._state == _NOTHING:
                 return None
-            rows = session.execute(
-                f"SELECT at, octets FROM {self._table(self._state.turn)} WHERE turn = %b ORDER BY at",
-                (self._state.turn,),
-                binary=True,
-            ).fetchall()
+            assert self._id is not None, "the log was looked for"
+            rows = decision_tables.parts(session, self._id, self._state.turn)
         except psycopg.Error as error:
             raise self._owner.database.unusable(error) from error
         return decision_tables.joined(rows, self.name)
@@ -184,7 +182,7 @@ class DecisionRows:
                 except psycopg.errors.LockNotAvailable:
                     pass
                 session.execute(f"INSERT INTO {table} VALUES (%b, 0, %b)", (turn, data))
-                session.execute("UPDATE decision_log SET turn = %b WHERE id = %b", (turn, self._id))
+                crashpoints.hit("store.mid-rewrite")
 
         self._persisted(_State(turn, len(data)), write)
 
@@ -204,11 +202,12 @@ class DecisionRows:
 
     def _look(self, session: Session) -> _State:
         rows = session.execute(
-            "SELECT id, turn FROM decision_log WHERE bridge = %b", (self._key,)
+            "SELECT id FROM decision_log WHERE bridge = %b", (self._key,)
         ).fetchall()
         if not rows:
             return _NOTHING
-        ((self._id, turn),) = rows
+        self._id = rows[0][0]
+        turn = decision_tables.turn(session, rows[0][0])
         last = session.execute(
             f"SELECT at + length(octets) FROM {self._table(turn)} WHERE turn = %b ORDER BY at DESC LIMIT 1",
             (turn,),
@@ -229,7 +228,9 @@ class DecisionRows:
                 if not known and self._is(session, after):
                     break
                 known = True
+                crashpoints.hit("store.before-decision")
                 write(session)
+                crashpoints.hit("store.after-decision")
                 break
             except psycopg.Error as error:
                 what = meaning(error)
@@ -269,11 +270,7 @@ class DecisionRows:
             return False
         # The end of that session ended its waiting for a synchronous standby. This comes behind it:
         # when a standby has this, it has that.
-        session.execute(
-            "UPDATE decision_log SET turn = turn FROM (SELECT prove(%b) AS asker) AS proof "
-            "WHERE id = %b AND asker IS NOT NULL",
-            (self._owner.epoch, self._id),
-        )
+        session.execute("SELECT prove(%b)", (self._owner.epoch,))
         return True
 
     def _connected(self) -> Session:

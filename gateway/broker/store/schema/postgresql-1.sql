@@ -70,7 +70,8 @@ CREATE TABLE bridge_orders (bridge bytea PRIMARY KEY, orders text NOT NULL);
 CREATE TABLE shared_file (name text PRIMARY KEY, version bigint NOT NULL, octets bytea NOT NULL, node text NOT NULL);
 
 -- The decision logs of bridges' coordinators, by the bridge's name. Each has two tables, decision_ID_0 and decision_ID_1, made like the one here, which is
--- empty. turn: how often the log was written anew; even turns are in the first, odd ones in the second, which is emptied before.
+-- empty. turn: not written any more; how often the log was written anew is the highest turn of its tables. Even turns are in the first, odd ones in the
+-- second, which is emptied before.
 CREATE TABLE decision_log (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bridge bytea NOT NULL UNIQUE, turn bigint NOT NULL);
 
 -- at: where in the log the octets are, from 0.
