@@ -26,6 +26,7 @@ from gateway.broker.store.postgresql.connecting import (
     meaning,
     words,
 )
+from gateway.broker.store.postgresql.ownership import Backend
 from gateway.instance import crashpoints
 
 #: Seconds between two attempts to reach the database: at first, and at most.
@@ -83,7 +84,7 @@ class DecisionRows:
         self._key: Final = bridge.encode()
         self._session: Session | None = None
         #: The server's process that has the session; once that is lost, until it is ended.
-        self._pid: int | None = None
+        self._backend: Backend | None = None
         self._hurry: Final = threading.Event()
         self._id: int | None = None
         self._state = _NOTHING
@@ -281,11 +282,12 @@ class DecisionRows:
         if self._session is None:
             session = self._owner.database.connect(self._owner.session)
             try:
-                if self._pid is not None:
+                if self._backend is not None:
                     # Of what it has been sent, nothing is done after this.
-                    ownership.end(session, self._owner.session, self._pid)
+                    ownership.end(session, self._owner.session, self._backend)
+                backend = ownership.backend(session)
             except BaseException:
                 session.close()
                 raise
-            self._session, self._pid = session, session.info.backend_pid
+            self._session, self._backend = session, backend
         return self._session

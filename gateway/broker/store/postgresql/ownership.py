@@ -47,6 +47,9 @@ _STANDBY_LOCK: Final = "hashtextextended('stomp-gateway standby ' || current_sch
 #: What the sessions of one that stands by are called, before its name.
 _STANDBY: Final = f"{NAME} standby "
 
+#: When a process of the server began, as a text.
+_START: Final = "extract(epoch FROM backend_start)::text"
+
 #: Sessions of an owner by their name; that of one's own is left out.
 _SESSIONS: Final = "FROM pg_stat_activity WHERE application_name = %b AND pid <> pg_backend_pid()"
 
@@ -236,10 +239,33 @@ def _held(database: Database, owner: Owner) -> StoreHeld:
     )
 
 
-def end(session: Session, name: str, pid: int | None = None) -> None:
+@dataclass(frozen=True)
+class Backend:
+    """A process of a server that has a session.
+
+    :param pid: another one may have it after this has ended, and on another server.
+    :param start: when it began, epoch seconds with six decimals.
+    """
+
+    pid: int
+    start: str
+
+
+def backend(session: Session) -> Backend:
+    """Return the process that has this session.
+
+    :raises psycopg.Error: as the database does.
+    """
+    ((pid, start),) = session.execute(
+        f"SELECT pid, {_START} FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+    ).fetchall()
+    return Backend(pid, start)
+
+
+def end(session: Session, name: str, only: Backend | None = None) -> None:
     """End the present sessions of this name, and wait until they are gone.
 
-    :param pid: end only the one of this process of the server.
+    :param only: end only the one of this process, if it is one of this server.
     :raises psycopg.Error: as the database does.
     :raises psycopg.OperationalError: one of them does not end.
     """
@@ -247,8 +273,9 @@ def end(session: Session, name: str, pid: int | None = None) -> None:
         # Nothing has owned the broker yet. Others' sessions may have no name.
         return
     ended = session.execute(
-        f"SELECT pid, pg_terminate_backend(pid, {_ENDING_MS}) {_SESSIONS} AND pid = coalesce(%b::int4, pid)",
-        (name, pid),
+        f"SELECT pid, pg_terminate_backend(pid, {_ENDING_MS}) {_SESSIONS}"
+        f" AND (%b::int4 IS NULL OR (pid = %b::int4 AND {_START} = %b::text))",
+        (name, only and only.pid, only and only.pid, only and only.start),
     ).fetchall()
     # It is false, too, of one that had ended by itself.
     late = [pid for pid, gone in ended if not gone]

@@ -16,6 +16,7 @@ from gateway.broker.store.interface import StoreError, StoreFailed
 from gateway.broker.store.postgresql import ownership
 from gateway.broker.store.postgresql.connecting import Meaning, Session, meaning, words
 from gateway.broker.store.postgresql.decisions import OwnerIdentity
+from gateway.broker.store.postgresql.ownership import Backend
 
 _T = TypeVar("_T")
 
@@ -39,7 +40,8 @@ class ProvenSession:
         self._prepare: Final = prepare
         self._prepared = False
         self._session: Session | None = None
-        self._pid: int | None = None
+        #: The server's process that has the session, or had the last one.
+        self._backend: Backend | None = None
 
     def change(self, change: Callable[[Session], _T]) -> _T:
         """Do it in a transaction which proves that this process owns the broker."""
@@ -75,14 +77,15 @@ class ProvenSession:
             name = self._owner.session
             session = self._owner.database.connect(name)
             try:
-                if self._pid is not None:
+                if self._backend is not None:
                     # Of what it has been sent, nothing is done after this.
-                    ownership.end(session, name, self._pid)
+                    ownership.end(session, name, self._backend)
                 if not self._prepared:
                     self._prepare(session)
                     self._prepared = True
+                backend = ownership.backend(session)
             except BaseException:
                 session.close()
                 raise
-            self._session, self._pid = session, session.info.backend_pid
+            self._session, self._backend = session, backend
         return self._session

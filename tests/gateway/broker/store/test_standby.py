@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import psycopg
 import pytest
 
 from gateway.broker.store.interface import Batch, DestinationRow, StoreFailed, StoreHeld
 from gateway.broker.store.postgresql import ownership
 from gateway.broker.store.postgresql.connecting import NAME, Database
-from gateway.broker.store.postgresql.ownership import Owner
+from gateway.broker.store.postgresql.ownership import Backend, Owner
 from gateway.broker.store.postgresql.reading import BLOCK
 from gateway.broker.store.postgresql.standby import Standby
 from gateway.broker.store.postgresql.store import PostgresqlStore
@@ -19,6 +20,7 @@ from tests.gateway.broker.store.databases import (
     create_tables,
     database_at,
     end_sessions,
+    looking,
     postgresql_store,
 )
 from tests.gateway.broker.store.harness import QueueReactor, insert, row
@@ -255,6 +257,19 @@ def test_one_that_is_silent_is_ended_and_cannot_come_back(
     assert "second owns this broker" in str(error)
     reactor.until(lambda: bool(failed))
     assert reactor.commit(store, batch()) is None
+
+
+def test_a_process_of_another_server_with_the_same_number_is_left_alone(database: Database) -> None:
+    """After a failover lost sessions are looked for on another server."""
+    with looking(database) as session:
+        other = database.connect("the owner")
+        found = ownership.backend(other)
+        ownership.end(session, "the owner", Backend(found.pid, "1500000000.000000"))
+        assert ownership.backend(other) == found
+        ownership.end(session, "the owner", found)
+        with pytest.raises(psycopg.OperationalError):
+            other.execute("SELECT 1")
+        other.close()
 
 
 def test_one_that_lost_its_session_and_comes_back_is_not_replaced(
