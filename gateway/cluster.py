@@ -240,7 +240,8 @@ class ClusterBridges:
                 self._say(f"bridge {name} is this broker's now")
                 self._add(bridges, loader, owned)
         for bridge in self._jms():
-            if bridge.name in self._expected and bridge.state is BridgeState.STOPPED:
+            waits = bridge.name in self._expected and not bridge.problem
+            if waits and bridge.state is BridgeState.STOPPED:
                 starting = Deferred.fromCoroutine(self._started(bridge))
                 starting.addErrback(self._defect)
         if view.reading > self._heard or self._heard < 0:
@@ -270,7 +271,10 @@ class ClusterBridges:
 
     async def _started(self, bridge: Bridge) -> None:
         bridges, _ = self._parts()
-        for outcome in await bridges.autostart(bridge.name):
+        outcomes = await bridges.autostart(bridge.name)
+        # From now on it is stopped only if somebody wants it so.
+        self._expected.discard(bridge.name)
+        for outcome in outcomes:
             for line in announcements(bridge) if outcome.error is None else refusals(outcome):
                 self._say(line)
 
