@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from time import gmtime, strftime
@@ -36,6 +36,7 @@ from gateway.instance.command_line import PATH, C, CommandRefused, run_command, 
 from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import SettingsError
+from gateway.standing_orders import read_orders, write_orders
 from gateway.transaction_log import PlainLog, own_logs, set_aside
 
 if TYPE_CHECKING:
@@ -192,7 +193,8 @@ def backup(chosen: Chosen, folder: Path) -> None:
     The gateway may run. The copy is of one moment.
     """
     tables = chosen.in_database("stop the gateway, and copy the instance's directory")
-    click.echo(tables.backup(folder.absolute()))
+    keep = partial(write_orders, chosen.layout) if _is_own(chosen.layout, folder) else _keep_none
+    click.echo(tables.backup(folder.absolute(), keep))
 
 
 @command.command()
@@ -207,12 +209,12 @@ def restore(chosen: Chosen, folder: Path, force: bool) -> None:
     """
     tables, layout = chosen.in_database("stop the gateway, and copy the files back"), chosen.layout
     confirm = _confirm(force)
-    if not layout.store.exists() or not layout.store.samefile(folder):
-        click.echo(tables.restore(folder.absolute(), {}, _work, confirm))
+    if not _is_own(layout, folder):
+        click.echo(tables.restore(folder.absolute(), {}, None, _work, confirm))
         return
     with layout.lock():
         own = own_logs(layout)
-        click.echo(tables.restore(folder.absolute(), own, _work, confirm))
+        click.echo(tables.restore(folder.absolute(), own, read_orders(layout), _work, confirm))
         for path in own.values():
             click.echo(f"{path} is called {set_aside(path)} now.")
 
@@ -223,7 +225,7 @@ def restore(chosen: Chosen, folder: Path, force: bool) -> None:
 @click.option("-n", "--name", "bridge", required=True, metavar="BRIDGE", help="The bridge.")
 @with_force
 def remove(chosen: Chosen, bridge: str, force: bool) -> None:
-    """Remove the transaction log of a bridge.
+    """Remove the transaction log of a bridge, and what was paused.
 
     Refused while it has unfinished transactions; with -f those are forgotten.
     """
@@ -249,8 +251,18 @@ def remove(chosen: Chosen, bridge: str, force: bool) -> None:
         for path in paths:
             path.unlink()
             sync_directory(path.parent)
+        layout.bridge_orders(bridge).unlink(missing_ok=True)
     for path, state in zip(paths, states, strict=True):
         click.echo(f"The transaction log {path} of bridge {state} is removed.")
+
+
+def _is_own(layout: Layout, folder: Path) -> bool:
+    """Whether the folder is the instance's own store."""
+    return folder.resolve() == layout.store.resolve()
+
+
+def _keep_none(orders: Mapping[str, str]) -> None:
+    """The folder is not an instance's, and has no place for orders."""
 
 
 def _file_copy(path: Path) -> LogCopy:

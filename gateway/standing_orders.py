@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
@@ -51,6 +52,33 @@ class OrdersInFiles:
         except OSError as error:
             return fail(OrdersNotKept(f"{path} cannot be written: {error.strerror or error}"))
         return succeed(None)
+
+
+def read_orders(layout: Layout) -> dict[str, str]:
+    """Return the orders in an instance's files by bridge, in JSON.
+
+    :raises OSError: a file cannot be read.
+    """
+    return {path.parent.name: path.read_text("utf-8") for path in _files(layout)}
+
+
+def write_orders(layout: Layout, orders: Mapping[str, str]) -> None:
+    """Have an instance's files be these orders, and no others.
+
+    :param orders: by bridge, in JSON.
+    :raises OSError: a file cannot be written.
+    """
+    for path in _files(layout):
+        if path.parent.name not in orders:
+            path.unlink()
+    for bridge, text in orders.items():
+        path = layout.bridge_orders(bridge)
+        make_directory(path.parent)
+        replace(path, text.encode())
+
+
+def _files(layout: Layout) -> list[Path]:
+    return sorted(layout.bridges.glob("*/orders.json"))
 
 
 class OrdersInDatabase:

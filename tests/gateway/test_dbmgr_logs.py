@@ -463,8 +463,11 @@ def test_the_file_of_a_log_is_removed(tool: LogTool) -> None:
         code, said, error = remove("-f")
         assert (code, said) == (1, "")
         assert "the instance is in use" in error
+    orders = tool.layout.bridge_orders("shop")
+    orders.write_text("{}")
     code, said, error = remove("-f")
     assert (code, error) == (0, "")
+    assert not orders.exists()
     assert said.splitlines() == [
         f"The transaction log {path} of bridge shop (1 unfinished) is removed.",
         f"The transaction log {beside} of bridge shop (damaged) is removed.",

@@ -18,6 +18,7 @@ from twisted.internet import reactor
 from bridge.xa.coordinator import Coordinator, Recovered
 from bridge.xa.errors import LogDamaged, LogFailed
 from bridge.xa.log.opening import TransactionProperties
+from gateway.broker.store.postgresql import copying
 from gateway.instance.layout import Layout
 from gateway.transaction_log import DatabaseLog, PlainLog
 from tests.bridge.xa.resource_managers import Session
@@ -229,3 +230,47 @@ async def test_logs_of_an_instance_are_not_lost_for_others(instance: Instance) -
     assert (code, error) == (0, "")
     assert f"go on there: {BRIDGE}." in said
     assert not file.exists()
+
+
+# --- what operators paused goes along
+
+
+def test_what_operators_paused_goes_along_with_the_store(instance: Instance) -> None:
+    tool = instance.tool
+    store = tool.layout.store
+    paused, stopped = '{"a": "PAUSED"}', '{"": "STOPPED"}'
+    with tool.database.connect("the test") as session:
+        session.execute(
+            "INSERT INTO bridge_orders VALUES ('shop', %s), ('other', %s)", (paused, "{}")
+        )
+    stale = tool.layout.bridge_orders("stale")
+    stale.parent.mkdir(parents=True)
+    stale.write_text(stopped)
+    # A backup that is for any place has no orders.
+    assert tool("backup", "tbl", "-dir", str(tool.layout.varhome / "copy"))[0] == 0
+    assert stale.exists()
+    assert tool("backup", "tbl", "-dir", str(store))[0] == 0
+    file = tool.layout.bridge_orders("shop")
+    assert file.read_text() == paused
+    assert not stale.exists()
+    # They change there, and one is forgotten.
+    file.write_text(stopped)
+    tool.layout.bridge_orders("other").unlink()
+    copy = ("restore", "tbl", "-f", "-dir", str(tool.layout.varhome / "copy"))
+    for words, there in (
+        (copy, {"shop": paused, "other": "{}"}),
+        ((*copy[:4], str(store)), {"shop": stopped}),
+        (("recreate", "-f"), {"shop": stopped}),
+    ):
+        assert tool(*words)[0] == 0
+        with tool.database.connect("the test") as session:
+            assert copying.bridge_orders(session) == there
+
+
+def test_a_schema_without_any_tables_is_made_anew(instance: Instance) -> None:
+    tool = instance.tool
+    with tool.database.connect("the test") as session:
+        session.execute("DROP SCHEMA mq_one CASCADE")
+        session.execute("CREATE SCHEMA mq_one")
+    assert tool("recreate", "-f")[0] == 0
+    assert tool("check")[0] == 0

@@ -155,11 +155,12 @@ class Tables:
             end = f"{self._where} is whole: {report.messages} messages."
         return len(problems), [*problems, end]
 
-    def backup(self, folder: Path) -> str:
+    def backup(self, folder: Path, orders: Callable[[Mapping[str, str]], None]) -> str:
         """Copy everything to a store's file and files of logs in ``folder``.
 
         A process may own the broker. Returns what was done.
 
+        :param orders: is given those of operators by bridge, in JSON.
         :raises StoreError: the folder has such a file, a row or a log is damaged, or there are rows
             that a file has no place for.
         :raises OSError: the folder or the file of a log cannot be made.
@@ -177,6 +178,7 @@ class Tables:
             stored = snapshot.logs()
             with self._logs.written(folder, stored, ended):
                 count = files.write(str(path), snapshot)
+            orders(snapshot.orders())
         said = [f"{path} has all that {self.described}, had: {count} messages."]
         if stored:
             said.append(
@@ -188,13 +190,21 @@ class Tables:
                 )
         return "\n".join(said)
 
-    def restore(self, folder: Path, own: Mapping[str, Path], work: Work, confirm: Confirm) -> str:
+    def restore(
+        self,
+        folder: Path,
+        own: Mapping[str, Path],
+        orders: Mapping[str, str] | None,
+        work: Work,
+        confirm: Confirm,
+    ) -> str:
         """Replace the tables by the contents of a store's file, or make them.
 
         Logs in files go on in the database; others stay. Returns what was done.
 
         :param folder: has the store's file, and may have files of logs.
         :param own: by bridge, more files of logs: of an instance that is stopped.
+        :param orders: those of operators by bridge, in JSON; None has them stay.
         :raises StoreError: a file is not whole, or a process has it open; or a log in the database
             may have gone on since its copy was made.
         """
@@ -213,7 +223,7 @@ class Tables:
                 return [*kept, *(log.stored for log in found if log.bridge not in names)]
 
             with files.read(str(path), work) as contents:
-                count = held.restore(contents, choose=choose)
+                count = held.restore(contents, choose=choose, orders=orders)
         names = {log.bridge for log in kept}
         come = self._logs.states([log.stored for log in found if log.bridge not in names])
         return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -126,7 +126,7 @@ class Held:
         self._session = session
         self._epoch = _epoch(owner)
         self._owned = owner is not None
-        self._orders: Sequence[tuple[object, ...]] = ()
+        self._orders: Mapping[str, str] = {}
         found = session.execute(
             "SELECT 1 FROM pg_namespace WHERE nspname = %b", (database.schema,)
         ).fetchall()
@@ -190,18 +190,22 @@ class Held:
         contents: Contents,
         shift: int = SHIFT,
         choose: Callable[[list[StoredLog]], list[StoredLog]] = lambda logs: logs,
+        orders: Mapping[str, str] | None = None,
     ) -> int:
         """Put a copy in the place of what there is, completely or not at all.
 
         :param shift: seqs of a segment, as bits.
         :param choose: is given the decision logs that there are, and returns those that are to be;
             without it they stay.
+        :param orders: those of operators by bridge, in JSON; without them they stay.
         :returns: how many messages it has.
         :raises StoreError: whatever ``contents`` or ``choose`` raises.
         :raises psycopg.Error: as the database does.
         """
         with self._session.transaction():
             logs = choose(self._drop())
+            if orders is not None:
+                self._orders = orders
             count = copying.write(self._database, self._session, contents, self._epoch, shift)
             self._put_back(logs)
         return count
@@ -210,8 +214,10 @@ class Held:
         """Have the new tables the logs, and the orders of operators."""
         for log in logs:
             decision_tables.put(self._session, log)
-        for row in self._orders:
-            self._session.execute("INSERT INTO bridge_orders VALUES (%b, %b)", row)
+        for bridge, orders in self._orders.items():
+            self._session.execute(
+                "INSERT INTO bridge_orders VALUES (%b, %b)", (bridge.encode(), orders)
+            )
 
     def _end_owner(self) -> None:
         """Keep lost owners and other brokers from changing a log."""
@@ -223,10 +229,7 @@ class Held:
         """Drop the schema. Returns the decision logs that it had."""
         self._end_owner()
         logs = self.logs()
-        if self.exists:
-            self._orders = self._session.execute(
-                "SELECT bridge, orders FROM bridge_orders", binary=True
-            ).fetchall()
+        self._orders = copying.bridge_orders(self._session) if self.exists else {}
         self._session.execute(
             SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self._database.schema))
         )

@@ -7,7 +7,7 @@ keeps it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
@@ -156,6 +156,10 @@ class Snapshot:
         """Return the decision logs of bridges by the names of those."""
         return decision_tables.stored(self.session)
 
+    def orders(self) -> Mapping[str, str]:
+        """Return what operators said last of bridges, in JSON."""
+        return bridge_orders(self.session)
+
     def destinations(self) -> Sequence[DestinationRow]:
         return self.reader.destinations()
 
@@ -207,6 +211,17 @@ def read(database: Database, shift: int = SHIFT) -> Iterator[Snapshot]:
     raise StoreError(
         f"the database {database.described}, schema {database.schema}: its tables change faster than they can be locked; try again"
     )
+
+
+def bridge_orders(session: Session) -> Mapping[str, str]:
+    """Return what operators said last of bridges, in JSON.
+
+    :raises psycopg.Error: as the database does.
+    """
+    if session.execute("SELECT to_regclass('bridge_orders')").fetchall()[0][0] is None:
+        return {}
+    rows = session.execute("SELECT bridge, orders FROM bridge_orders", binary=True).fetchall()
+    return {bridge.decode(): orders for bridge, orders in rows}
 
 
 def _listed(session: Session) -> list[str]:
