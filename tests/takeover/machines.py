@@ -7,6 +7,7 @@ Owns the processes and who of them owns the broker. What clients were promised i
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException
@@ -71,6 +72,10 @@ class Machine(GatewayProcess):
             },
         )
 
+    def join(self, other: Machine) -> None:
+        """Have what an operator copies: settings, users and passwords."""
+        shutil.copytree(other.directory / "etc", self.directory / "etc")
+
     def begin(self) -> None:
         """Start the process, and return when it owns the broker or stands by.
 
@@ -123,7 +128,10 @@ class Machines:
 
     def start(self) -> None:
         """Start all, one after the other: the first owns the broker."""
-        for machine in self.all:
+        first, *others = self.all
+        first.begin()
+        for machine in others:
+            machine.join(first)
             machine.begin()
 
     @property

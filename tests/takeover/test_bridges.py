@@ -411,6 +411,7 @@ def test_what_an_operator_paused_or_stopped_stays_so(
     east.kill()
     (tmp_path / "again").mkdir()
     again = Broker(tmp_path / "again", "east", url, file, BRIDGE)
+    again.join(east)
     begun(ending, again)
     stay(again)
     # And so has the next broker.

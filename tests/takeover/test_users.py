@@ -54,10 +54,22 @@ def may_connect(machine: Machine, name: str) -> bool:
         return False
 
 
+def test_what_a_machine_had_before_is_kept_aside(
+    postgresql_database: str, tmp_path: Path, machines: Machines
+) -> None:
+    third = Machine(tmp_path, "third", postgresql_database)
+    try:
+        third.begin()
+        assert users(third) == users(machines.all[0])
+        assert (third.directory / "etc" / "users.replaced").exists()
+        assert "passwords in the passfile must be those of the database" in third.log
+    finally:
+        third.kill()
+
+
 def test_users_of_one_machine_are_those_of_the_next_owner(machines: Machines) -> None:
     first, second = machines.all
     assert users(first) == users(second)
-    assert "users.replaced" in second.log
     add_user(first, "ada")
     first.signal(signal.SIGHUP)
     until(lambda: "ada:" in users(second), lambda: f"{users(second)}\n{machines.told()}")
