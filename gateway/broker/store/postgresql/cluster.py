@@ -313,6 +313,9 @@ class ClusterRows:
         name = bridge.encode()
         session.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT}'")
         _enter(session, source)
+        # The former owner may have a session that we have not seen. What it has decided goes along,
+        # and after that it can decide no more.
+        decision_tables.lock(session, bridge)
         logs = [log for log in decision_tables.stored(session) if log.bridge == bridge]
         decision_tables.remove(session, bridge)
         orders = session.execute(

@@ -122,6 +122,19 @@ def put(session: Session, log: StoredLog) -> None:
         session.execute(f"INSERT INTO {table} VALUES (0, %b, %b)", (at, octets))
 
 
+def lock(session: Session, bridge: str) -> None:
+    """Keep everybody from the log of a bridge until the transaction ends.
+
+    What was being written is waited for.
+
+    :raises psycopg.Error: as the database does.
+    """
+    for (id,) in session.execute(
+        "SELECT id FROM decision_log WHERE bridge = %b", (bridge.encode(),)
+    ).fetchall():
+        session.execute(f"LOCK TABLE {name(id, 0)}, {name(id, 1)} IN ACCESS EXCLUSIVE MODE")
+
+
 def remove(session: Session, bridge: str) -> None:
     """Remove the log of a bridge, if it has one, within a transaction.
 

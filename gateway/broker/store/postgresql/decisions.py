@@ -16,6 +16,7 @@ from time import monotonic, sleep
 from typing import Final
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 
 from gateway.broker.store.interface import StoreFailed, StoreFull
 from gateway.broker.store.postgresql import decision_tables, ownership
@@ -163,7 +164,8 @@ class DecisionRows:
         """Replace the octets in one step. Makes the log if it does not exist.
 
         :raises StoreFull: there is no room; nothing was done.
-        :raises StoreFailed: for good; it is not known whether it was done.
+        :raises StoreFailed: for good; it is not known whether it was done. Or there is no log, and
+            another broker of the cluster owns the bridge.
         """
         turn = self._state.turn + 1
 
@@ -171,6 +173,7 @@ class DecisionRows:
             with session.transaction():
                 session.execute("SELECT prove(%b)", (self._owner.epoch,))
                 if not turn:
+                    self._prove_bridge(session)
                     self._id = decision_tables.make(session, self._bridge)
                 table = self._table(turn)
                 try:
@@ -186,6 +189,29 @@ class DecisionRows:
                 crashpoints.hit("store.mid-rewrite")
 
         self._persisted(_State(turn, len(data)), write)
+
+    def _prove_bridge(self, session: Session) -> None:
+        """Keep the bridge with this broker until the transaction ends.
+
+        A log that there is goes along with its bridge. One that there is not yet must not be made
+        by a broker whose bridge was taken.
+
+        :raises StoreFailed: another broker of the cluster owns it.
+        """
+        schema = self._owner.database.cluster
+        if not schema:
+            return
+        cluster = Identifier(schema)
+        owner = session.execute(
+            SQL("SELECT broker FROM {}.bridge WHERE name = %b FOR SHARE").format(cluster),
+            (self._bridge,),
+        ).fetchone()
+        name = "no broker" if owner is None else f"broker {owner[0]}"
+        found = session.execute(
+            SQL("SELECT schema FROM {}.broker WHERE id = %b").format(cluster), owner or ("",)
+        ).fetchone()
+        if found != (self._owner.database.schema,):
+            raise StoreFailed(f"{name} owns bridge {self._bridge}")
 
     def hurry(self) -> None:
         """Wait no longer for the database than closing may. From any thread."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from gateway.broker.store.interface import StoreError, StoreFailed
-from gateway.broker.store.postgresql import administration, ownership
+from gateway.broker.store.postgresql import administration, decision_tables, ownership
 from gateway.broker.store.postgresql.cluster import ClusterRows
 from gateway.broker.store.postgresql.connecting import Database
 from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentity
+from tests.crash.client import PATIENCE
+from tests.crash.waiting import until
 from tests.gateway.broker.store.databases import create_tables, database_at, looking
 
 pytestmark = pytest.mark.process
@@ -99,9 +102,8 @@ def test_a_bridge_takes_its_log_along(broker: Callable[[str], Broker]) -> None:
     log.append(b"decision")
     place = log.place()
     # West has an older one of that name, such as of a copy.
-    stale = west.log()
-    stale.replace(b"stale")
-    stale.close()
+    with looking(west.database) as session, session.transaction():
+        decision_tables.put(session, decision_tables.StoredLog(BRIDGE, [(0, b"stale")]))
     log.close()
     east.cluster.give(BRIDGE, "west", "STARTED")
     assert owners(west) == {BRIDGE: "west"}
@@ -169,6 +171,57 @@ def test_a_bridge_is_taken_from_a_dead_broker_only(broker: Callable[[str], Broke
     east.own()
     assert owners(east) == {BRIDGE: "west"}
     assert east.log().read() is None
+
+
+def test_a_decision_that_is_being_written_goes_along(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    log = east.log()
+    log.replace(b"header ")
+    log.close()
+    seen = west.cluster.look().brokers["east"]
+    with ThreadPoolExecutor() as pool, looking(east.database) as late:
+        # East comes back to life, over a session that west has not ended.
+        with late.transaction():
+            late.execute("SELECT prove(%b)", (east.owner.epoch,))
+            [(id, turn)] = late.execute("SELECT id, turn FROM decision_log").fetchall()
+            late.execute(
+                f"INSERT INTO {decision_tables.name(id, turn)} VALUES (%b, 7, %b)",
+                (turn, b"decision"),
+            )
+            taking = pool.submit(west.cluster.take, BRIDGE, seen)
+            until(lambda: waiting(west.database), "nothing waits")
+        assert taking.result(PATIENCE)
+    moved = west.log()
+    assert moved.read() == b"header decision"
+    moved.close()
+
+
+def waiting(database: Database) -> bool:
+    """Whether a session waits for a lock on a table."""
+    with looking(database) as session:
+        return bool(
+            session.execute(
+                "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+            ).fetchall()
+        )
+
+
+def test_one_that_is_not_its_owner_makes_no_log(broker: Callable[[str], Broker]) -> None:
+    east, west = broker("east"), broker("west")
+    east.cluster.enter({}, [BRIDGE])
+    west.cluster.enter({}, [])
+    log = east.log()
+    assert log.read() is None
+    east.cluster.give(BRIDGE, "west", "STARTED")
+    with pytest.raises(StoreFailed, match="broker west owns bridge over"):
+        log.replace(b"header")
+    log.close()
+    assert tables_of_logs(east.database) == 0
+    own = west.log()
+    own.replace(b"header")
+    own.close()
 
 
 def test_others_are_asked_to_read_their_configurations_again(
