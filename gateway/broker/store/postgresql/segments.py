@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from gateway.broker.store.postgresql.arrays import BigInts
 from gateway.broker.store.postgresql.connecting import Session
 
 #: Seqs of one segment, as bits.
@@ -50,6 +51,9 @@ class Segments:
         self.old = True
         #: The segment that no other comes behind; it is never dropped.
         self.newest = -1
+        #: By segment that was begun anew: the last of its seqs whose rows were moved to those left
+        #: of others.
+        self.moved: dict[int, int] = {}
 
     def table(self, place: Place) -> str:
         """The name of its table."""
@@ -58,12 +62,13 @@ class Segments:
     def place(self, seq: int) -> Place:
         """Where the rows of this seq are, if there are any."""
         segment = seq >> self._shift
-        return segment if segment in self.rows else None
+        return segment if segment in self.rows and seq > self.moved.get(segment, -1) else None
 
     def by_place(self, seqs: Collection[int]) -> Iterator[tuple[Place, Sequence[int]]]:
         """Divide seqs, at least one, by where their rows are."""
         first, last = min(seqs), max(seqs)
-        if first >> self._shift == last >> self._shift:
+        segment = first >> self._shift
+        if segment == last >> self._shift and not first <= self.moved.get(segment, -1) < last:
             yield self.place(first), list(seqs)
             return
         divided: dict[Place, list[int]] = {}
@@ -110,6 +115,17 @@ class Segments:
         self.written.pop(place, None)
         self.deleted.discard(place)
 
+    def anew(self, place: int, last: int | None) -> None:
+        """The newest segment was emptied, and its rows were moved.
+
+        :param last: the highest seq that was moved, None for no rows.
+        """
+        self.freed(place)
+        self.rows[place] = 0
+        if last is not None:
+            self.moved[place] = last
+            self.old = True
+
     def is_wasted(self, place: int, octets: int) -> bool:
         """Whether most of at least that many bytes written there is dead."""
         rows, (count, written) = self.rows[place], self.written.get(place, (0, 0))
@@ -118,6 +134,7 @@ class Segments:
     def forget(self, place: int) -> None:
         """The segment was dropped."""
         del self.rows[place]
+        self.moved.pop(place, None)
         self.freed(place)
 
     def empty(self) -> list[int]:
@@ -169,3 +186,11 @@ class Tables:
                     0
                 ][0]
             )
+        messages = self.messages
+        moved = session.execute(
+            f"SELECT segment, (SELECT max(seq) FROM {messages.table(None)}"
+            " WHERE seq >= segment << %b::int4 AND seq < (segment + 1) << %b::int4)"
+            " FROM unnest(%b) AS segment",
+            (self._shift, self._shift, BigInts(list(messages.rows))),
+        ).fetchall()
+        messages.moved = {segment: last for segment, last in moved if last is not None}

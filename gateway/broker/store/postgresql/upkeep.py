@@ -24,6 +24,8 @@ _LOOK_SECONDS: Final = 1.0
 #: of messages than this.
 _SPARSE: Final = 4
 _MOVED_OCTETS: Final = 16 << 20
+#: Bytes of the newest segment from which on its few rows are moved instead of another vacuum.
+_UNVACUUMED_OCTETS: Final = 256 << 20
 #: Bytes written to the newest segment after which the space of its dead rows is freed.
 _WASTED_OCTETS: Final = 64 << 20
 
@@ -123,8 +125,41 @@ class Upkeep:
             return False
         if messages.rows[newest] == 0 and self._empty(messages, newest):
             return True
+        if self._is_unvacuumed(messages, newest):
+            return self._begin_anew(messages, newest)
         self._begin_vacuum(messages, newest)
         return False
+
+    def _is_unvacuumed(self, segments: Segments, segment: int) -> bool:
+        """Whether vacuums have freed little of a segment: a snapshot is held.
+
+        And the rows that are left are few.
+        """
+        name = segments.table(segment)
+        ((octets, left),) = self._session.execute(
+            f"SELECT pg_table_size(%b::regclass), (SELECT coalesce(sum(size), 0)::int8 FROM {name})",
+            (name,),
+        ).fetchall()
+        return bool(octets >= _UNVACUUMED_OCTETS and left <= _MOVED_OCTETS)
+
+    def _begin_anew(self, segments: Segments, segment: int) -> bool:
+        """Truncate the newest segment, after its rows were moved.
+
+        :returns: whether it could be; another session may be reading it.
+        """
+        name = segments.table(segment)
+        try:
+            with self._session.transaction():
+                self._session.execute("SET LOCAL lock_timeout = '50ms'")
+                self._transactions.prove()
+                self._session.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
+                ((last_moved,),) = self._session.execute(f"SELECT max(seq) FROM {name}").fetchall()
+                self._session.execute(f"INSERT INTO {segments.table(None)} SELECT * FROM {name}")
+                self._session.execute(f"TRUNCATE {name}")
+        except psycopg.errors.LockNotAvailable:
+            return False
+        segments.anew(segment, last_moved)
+        return True
 
     def _empty(self, segments: Segments, segment: int) -> bool:
         """Truncate a segment without rows. Returns whether it could be."""

@@ -123,6 +123,29 @@ def test_histories(seed: int, database: Database, reactor: QueueReactor) -> None
     run_history(database, reactor, seed, 150)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_histories_whose_segments_are_begun_anew(
+    seed: int, database: Database, reactor: QueueReactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their few rows are moved, as if a snapshot kept vacuums from freeing anything."""
+    from gateway.broker.store.postgresql import upkeep
+    from gateway.broker.store.postgresql.segments import Segments
+
+    monkeypatch.setattr(Segments, "is_wasted", lambda segments, place, _: place in segments.written)
+    monkeypatch.setattr(upkeep, "_UNVACUUMED_OCTETS", 1)
+    monkeypatch.setattr(upkeep, "_LOOK_SECONDS", 0.0)
+    begun: list[int | None] = []
+    anew = Segments.anew
+
+    def noting(segments: Segments, place: int, last: int | None) -> None:
+        begun.append(last)
+        anew(segments, place, last)
+
+    monkeypatch.setattr(Segments, "anew", noting)
+    run_history(database, reactor, seed, 150)
+    assert len([last for last in begun if last is not None]) > 5
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(100, 120))
 def test_long_histories(seed: int, database: Database, reactor: QueueReactor) -> None:
