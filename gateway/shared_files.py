@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,10 +27,10 @@ from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import read_users
 from gateway.broker.store.interface import StoreError
 from gateway.configuration import Configuration
-from gateway.instance.layout import LineError, replace
+from gateway.instance.layout import LineError, folder_locked, replace
 
 if TYPE_CHECKING:
-    from gateway.broker.store.postgresql.shared_files import SharedFileRows
+    from gateway.broker.store.postgresql.shared_files import SharedFile, SharedFileRows
 
 #: Seconds between two looks at the database.
 LOOK_SECONDS: Final = 1.0
@@ -91,7 +92,9 @@ class SharedFiles:
             copy = self._copies.get(name)
             if not give and copy is not None and versions.get(name) == copy.version:
                 continue
-            changed = self._together(name, path, check, give) or changed
+            # imqusermgr holds this while it changes a file.
+            with folder_locked(path.parent):
+                changed = self._together(name, path, check, give) or changed
         return changed
 
     def close(self) -> None:
@@ -109,9 +112,10 @@ class SharedFiles:
                 return False
             version = 0 if there is None else there.version
             if there is not None and (copy is None or version != copy.version):
-                self._take(name, path, octets, there.octets, there.node)
-                self._remember(name, Copy(version, _digest(there.octets)))
-                return True
+                if self._take(name, path, octets, there):
+                    self._remember(name, Copy(version, _digest(there.octets)))
+                    return True
+                continue
             if not give:
                 return False
             try:
@@ -119,6 +123,9 @@ class SharedFiles:
             except LineError as error:
                 self._log.error("{name} is not shared: {error}", name=name, error=error)
                 return False
+            if path.read_bytes() != octets:
+                # It is being edited: what was looked at is not what would be given.
+                continue
             given = self._rows.write(name, octets, version)
             if given is not None:
                 self._remember(name, Copy(given, mine))
@@ -128,10 +135,11 @@ class SharedFiles:
                 )
                 return False
 
-    def _take(self, name: str, path: Path, before: bytes, octets: bytes, node: str) -> None:
-        copy = self._copies.get(name)
+    def _take(self, name: str, path: Path, before: bytes, there: SharedFile) -> bool:
+        """Replace the file by what is there, unless it is another by now."""
+        copy, node = self._copies.get(name), there.node
         if copy is None or _digest(before) != copy.digest:
-            aside = path.with_name(f"{path.name}.replaced")
+            aside = _free(path.with_name(f"{path.name}.replaced"))
             replace(aside, before)
             self._log.warn(
                 "{name}: what is in the database counts, as {node} left it; what was here is in {aside}{more}",
@@ -142,7 +150,10 @@ class SharedFiles:
             )
         else:
             self._log.info("{name} is as {node} left it", name=name, node=node)
-        replace(path, octets)
+        if path.read_bytes() != before:
+            return False
+        replace(path, there.octets)
+        return True
 
     def _read_record(self) -> None:
         try:
@@ -277,6 +288,12 @@ def sharing(reactor: Any, configuration: Configuration, changed: Callable[[], No
     }
     rows = SharedFileRows(database_of(options), options.node)
     return Sharing(reactor, SharedFiles(rows, files, layout.etc / "shared.json"), changed)
+
+
+def _free(path: Path) -> Path:
+    """The path, or one like it at which there is no file."""
+    numbers = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(each for each in chain([path], numbers) if not each.exists())
 
 
 def _digest(octets: bytes) -> str:

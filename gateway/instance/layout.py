@@ -13,7 +13,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -308,6 +309,22 @@ def transaction_log_name(bridge: str) -> str:
     :raises InvalidName: ``bridge`` cannot be the name of a bridge.
     """
     return f"{TRANSACTION_LOG}{_checked('a bridge', bridge)}"
+
+
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Let no other user of this change the folder within the block.
+
+    It waits for others.
+
+    :raises OSError: the folder cannot be opened.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def make_directory(directory: Path) -> None:

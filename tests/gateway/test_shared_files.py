@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from gateway.broker.store.interface import StoreError
 from gateway.broker.store.postgresql.shared_files import SharedFileRows
-from gateway.instance.layout import LineError
+from gateway.instance.layout import LineError, folder_locked
 from gateway.shared_files import SharedFiles
 from tests.gateway.broker.store.databases import create_tables, database_at
 
@@ -84,6 +85,28 @@ def test_of_two_changes_at_once_none_is_lost(url: str, tmp_path: Path) -> None:
     west.file.write_text("west's")
     east.look(give=True)
     assert (west.look(give=True), west.text, west.replaced) == (True, "east's", "west's")
+    # Nor of the next two.
+    east.file.write_text("east's second")
+    west.file.write_text("west's second")
+    east.look(give=True)
+    west.look(give=True)
+    assert west.replaced == "west's"
+    assert (west.folder / "users.replaced-2").read_text() == "west's second"
+
+
+def test_a_file_that_is_being_changed_is_waited_for(url: str, tmp_path: Path) -> None:
+    east = Machine(tmp_path, "east", url, "one")
+    west = Machine(tmp_path, "west", url, "one")
+    east.file.write_text("east's")
+    east.look(give=True)
+    looking = threading.Thread(target=west.look)
+    with folder_locked(west.folder):
+        looking.start()
+        looking.join(0.3)
+        assert looking.is_alive()
+        west.file.write_text("west's")
+    looking.join()
+    assert (west.text, west.replaced) == ("east's", "west's")
 
 
 def test_a_change_that_was_made_while_the_process_was_stopped(url: str, tmp_path: Path) -> None:

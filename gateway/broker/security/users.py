@@ -15,12 +15,11 @@ The file is UTF-8, one line a user after a first line that names the format::
 from __future__ import annotations
 
 import errno
-import fcntl
 import ipaddress
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,7 +35,7 @@ from gateway.broker.security.passcodes import (
     is_hash,
 )
 from gateway.instance import passfile
-from gateway.instance.layout import Layout, LineError, make_directory, replace
+from gateway.instance.layout import Layout, LineError, folder_locked, make_directory, replace
 from gateway.instance.listening import counted_address
 from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
 from gateway.messaging.errors import AuthenticationFailed
@@ -276,19 +275,16 @@ def edited(path: Path) -> Iterator[dict[str, User]]:
     :raises UsersError: as :func:`read_users`.
     :raises OSError: as :func:`write_users`.
     """
-    try:
-        folder = os.open(path.parent, os.O_RDONLY)
-    except OSError as error:
-        raise UsersError(path, 0, f"cannot be read: {error.strerror or error}") from error
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # gone with the descriptor
+    with ExitStack() as locked:
+        try:
+            locked.enter_context(folder_locked(path.parent))
+        except OSError as error:
+            raise UsersError(path, 0, f"cannot be read: {error.strerror or error}") from error
         users = read_users(path)
         before = dict(users)
         yield users
         if users != before:
             write_users(path, users.values())
-    finally:
-        os.close(folder)
 
 
 def check_name(name: str, what: str = "user") -> str:
