@@ -6,10 +6,10 @@ so that the next epoch can tell what came back from the dead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.crash.client import Client
-from tests.crash.load import DURABLE, TOPIC, Id, Load, Place
+from tests.crash.load import DURABLE, MOVED_FROM, MOVED_TO, TOPIC, Id, Load, Place
 
 _SENTINEL = b"sentinel"
 #: Messages acknowledged together, below what a consumer is given without acknowledging.
@@ -17,22 +17,27 @@ _BLOCK = 200
 
 
 def check(load: Load, port: int) -> int:
-    """Empty every place that the load used, and compare what was there with what its clients were
-    told.
+    """Empty every place of the load, and account for what was there.
 
     :returns: how many messages were there.
     :raises AssertionError: one is lost, came back, is doubled, out of order, or half a
         transaction's.
     """
-    found: dict[str, list[Id]] = {}
+    found = {name: _drain(load, port, name) for name in load.places}
+    account(load, found)
+    return sum(len(ids) for ids in found.values())
+
+
+def account(load: Load, found: Mapping[str, Sequence[Id]]) -> None:
+    """Compare what was in each place with what clients were told.
+
+    :param found: the ids in each place, in their order.
+    :raises AssertionError: as :func:`check`.
+    """
     for name, place in load.places.items():
-        found[name] = _drain(load, port, name)
         _account(place, found[name])
     _account_transactions(load, found)
-    _account_moves(
-        load.places["/queue/crash.in"], found["/queue/crash.in"], found["/queue/crash.out"]
-    )
-    return sum(len(ids) for ids in found.values())
+    _account_moves(load.places[MOVED_FROM], found[MOVED_FROM], found[MOVED_TO])
 
 
 def _drain(load: Load, port: int, name: str) -> list[Id]:
@@ -58,8 +63,9 @@ def _drain(load: Load, port: int, name: str) -> list[Id]:
                 ) from None
             unacknowledged += 1
             if frame.body == _SENTINEL:
-                client.ask("ACK", {"id": frame.headers["ack"]})
-                client.ask("DISCONNECT", {})
+                behind = [*reversed(early), *client.ask("ACK", {"id": frame.headers["ack"]})]
+                behind += client.ask("DISCONNECT", {})
+                assert not behind, f"{name}: after all others came {behind[0].body[:40]!r}"
                 return ids
             if unacknowledged == _BLOCK:
                 unacknowledged = 0
@@ -94,7 +100,7 @@ def _account(place: Place, found: Sequence[Id]) -> None:
         last[producer] = number
 
 
-def _account_transactions(load: Load, found: dict[str, list[Id]]) -> None:
+def _account_transactions(load: Load, found: Mapping[str, Sequence[Id]]) -> None:
     there = {(name, id) for name, ids in found.items() for id in ids}
     for group in load.groups:
         present = [member for member in group.members if member in there]

@@ -22,6 +22,9 @@ Id = tuple[str, int]
 
 DURABLE: Final = {"client-id": "crash"}
 TOPIC: Final = "/topic/crash.durable"
+#: Messages are moved between these.
+MOVED_FROM: Final = "/queue/crash.in"
+MOVED_TO: Final = "/queue/crash.out"
 
 #: Frames of one run, written together.
 _RUN: Final = 10
@@ -33,8 +36,7 @@ class Place:
 
     :ivar offered: what may be there. :ivar promised: what got a RECEIPT, or came in a transaction
         that did.
-    :ivar taken: what may be gone. :ivar gone: what was acknowledged with a RECEIPT. :ivar refused:
-        what may never be there.
+    :ivar taken: what may be gone. :ivar gone: what was acknowledged with a RECEIPT.
     """
 
     name: str
@@ -42,7 +44,6 @@ class Place:
     promised: set[Id] = field(default_factory=set)
     taken: set[Id] = field(default_factory=set)
     gone: set[Id] = field(default_factory=set)
-    refused: set[Id] = field(default_factory=set)
 
     @property
     def wanted(self) -> set[Id]:
@@ -106,7 +107,7 @@ class Load:
             Producer(self, "to-individual", "/queue/crash.individual", 5),
             Producer(self, "to-refusing", "/queue/crash.refusing", 5),
             Producer(self, "to-paused", "/queue/crash.paused", 20),
-            Producer(self, "to-mover", "/queue/crash.in", 5),
+            Producer(self, "to-mover", MOVED_FROM, 5),
             Producer(self, "to-topic", TOPIC, 5),
             Producer(self, "volatile", "/queue/crash.volatile", 5, persistent=False),
             Transactions(self, "transactions"),
@@ -116,7 +117,7 @@ class Load:
             Consumer(self, "/queue/crash.individual", "client-individual"),
             Refuser(self, "/queue/crash.refusing"),
             Paused(self, "/queue/crash.paused"),
-            Mover(self, "/queue/crash.in", "/queue/crash.out"),
+            Mover(self, MOVED_FROM, MOVED_TO),
             Consumer(self, TOPIC, "client", durable=True),
         ]
         for actor in made:
