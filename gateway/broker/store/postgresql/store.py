@@ -456,6 +456,7 @@ class PostgresqlStore(Reports):
                     transactions.beat()
                 except psycopg.errors.DiskFull as full:
                     transactions.confirm()
+                    transactions.durable = lost if has else durable
                     self._set_full(True, words(full))
                     self._open.reserve.give()
                 return has and lost > durable
