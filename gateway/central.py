@@ -11,12 +11,15 @@ Part of the composition. What the settings in it mean belongs to
 
 from __future__ import annotations
 
+import socket
 import ssl
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from threading import Event, Timer
 from time import monotonic
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from twisted.logger import Logger
 
@@ -148,36 +151,63 @@ def _fetched(url: str) -> bytes:
     """:raises OSError, HTTPException, ValueError: it is not there."""
     parts = urlsplit(url)
     until = monotonic() + FETCH_SECONDS
-    connection: HTTPConnection
+    connection = HTTPConnection(parts.netloc)
     if parts.scheme == "https":
-        connection = HTTPSConnection(
-            parts.netloc, timeout=FETCH_SECONDS, context=ssl.create_default_context()
-        )
-    else:
-        connection = HTTPConnection(parts.netloc, timeout=FETCH_SECONDS)
+        connection = HTTPSConnection(parts.netloc)
+    late = TimeoutError(f"it has not answered in full within {FETCH_SECONDS:g} seconds")
     try:
-        path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
-        connection.request("GET", path, headers={"Connection": "close"})
-        socket = connection.sock
-        response = connection.getresponse()
-        if response.status != 200:
-            moved = response.getheader("Location")
-            leads = f", which leads to {moved}; a redirection is not followed" if moved else ""
-            raise ValueError(f"it answers {response.status} {response.reason}{leads}")
-        data = bytearray()
-        while True:
-            left = until - monotonic()
-            if left <= 0:
-                raise TimeoutError(f"it has not answered in full within {FETCH_SECONDS:g} seconds")
-            socket.settimeout(left)
-            chunk = response.read1(_CHUNK)
-            if not chunk:
-                break
-            data += chunk
-            if len(data) > LARGEST:
-                raise ValueError(f"the file has more than {LARGEST} octets")
-        if response.length:
-            raise ValueError("the connection ended before the file")
-        return bytes(data)
+        made = socket.create_connection((connection.host, connection.port), FETCH_SECONDS)
+    except TimeoutError:
+        raise late from None
+    ended = Event()
+
+    def end() -> None:
+        ended.set()
+        with suppress(OSError):
+            made.shutdown(socket.SHUT_RDWR)
+
+    # A timeout of the socket is for each part that arrives, of which there may be many.
+    timer = Timer(max(0.0, until - monotonic()), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        data = _asked(connection, made, parts)
+        if ended.is_set():
+            # What ends with the connection looks as if it were whole.
+            raise late
+        return data
+    except (OSError, HTTPException, ValueError) as error:
+        if ended.is_set() or isinstance(error, TimeoutError):
+            raise late from error
+        raise
     finally:
+        timer.cancel()
         connection.close()
+        made.close()
+
+
+def _asked(connection: HTTPConnection, made: socket.socket, parts: SplitResult) -> bytes:
+    """Ask for the file over a connection that is made. Closes nothing."""
+    connection.sock = made
+    if isinstance(connection, HTTPSConnection):
+        # What is shut down is the connection, whichever descriptor of it is used.
+        copy = made.dup()
+        copy.settimeout(made.gettimeout())
+        connection.sock = ssl.create_default_context().wrap_socket(
+            copy, server_hostname=connection.host
+        )
+    path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+    connection.request("GET", path, headers={"Connection": "close"})
+    response = connection.getresponse()
+    if response.status != 200:
+        moved = response.getheader("Location")
+        leads = f", which leads to {moved}; a redirection is not followed" if moved else ""
+        raise ValueError(f"it answers {response.status} {response.reason}{leads}")
+    data = bytearray()
+    while chunk := response.read1(_CHUNK):
+        data += chunk
+        if len(data) > LARGEST:
+            raise ValueError(f"the file has more than {LARGEST} octets")
+    if response.length:
+        raise ValueError("the connection ended before the file")
+    return bytes(data)

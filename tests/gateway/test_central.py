@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -237,3 +240,52 @@ def test_a_web_server_that_gives_too_much_or_too_little(
     with pytest.raises(CentralUnreadable):
         place.fetch()
     assert not (tmp_path / "kept").exists()
+
+
+class Slow:
+    """A web server that gives an octet now and then, for ever."""
+
+    def __init__(self, first: bytes, again: bytes) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._serve, args=(first, again))
+        self._thread.start()
+
+    def _serve(self, first: bytes, again: bytes) -> None:
+        with suppress(OSError):
+            connection, _ = self._listener.accept()
+            with connection:
+                connection.sendall(first)
+                while not self._ended.wait(0.05):
+                    connection.sendall(again)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"x"),
+    ],
+    ids=["header", "chunk", "file"],
+)
+def test_a_web_server_that_never_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes, again: bytes
+) -> None:
+    monkeypatch.setattr(central, "FETCH_SECONDS", 0.5)
+    web = Slow(first, again)
+    with ThreadPoolExecutor() as pool:
+        fetching = pool.submit(CentralProperties(web.url, tmp_path / "kept").fetch)
+        try:
+            error = fetching.exception(5)
+        finally:
+            web.close()
+    assert isinstance(error, CentralUnreadable)
+    assert "it has not answered in full within 0.5 seconds" in str(error)
