@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
-from twisted.internet.threads import deferToThreadPool
 
 from bridge.orders import Orders, OrdersNotKept
 from gateway.broker.store.interface import StoreError
 from gateway.instance.layout import Layout, make_directory, replace
-from gateway.reactor.deferreds import deferred
+from gateway.reactor.deferreds import alone_on_thread, deferred
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.connecting import Session
@@ -118,15 +117,17 @@ class OrdersInDatabase:
         await self._on_thread(lambda: self._session.change(write))
 
     async def _on_thread(self, call: Callable[[], _T]) -> _T:
-        await self._turn.acquire()
+        def then_close() -> _T:
+            try:
+                return call()
+            finally:
+                # They are rare, and no session is to be there for them.
+                self._session.close()
+
         try:
-            return await deferToThreadPool(self._reactor, self._reactor.getThreadPool(), call)
+            return await alone_on_thread(self._reactor, self._turn, then_close)
         except (StoreError, ValueError) as error:
             raise OrdersNotKept(str(error)) from error
-        finally:
-            # They are rare, and no session is to be there for them.
-            self._session.close()
-            self._turn.release()
 
 
 def _loaded(text: str) -> Orders:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred, DeferredLock, TimeoutError
 from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from gateway.reactor.polls import polls_of
@@ -28,6 +29,23 @@ def deferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Defer
         return Deferred.fromCoroutine(function(*args, **kwargs))
 
     return begin
+
+
+async def alone_on_thread(
+    reactor: Any, turn: DeferredLock, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call on a thread, and nothing else of ``turn`` meanwhile.
+
+    Who is cancelled waits no longer; the call has its turn until it returns.
+    """
+    await turn.acquire()
+    calling = deferToThreadPool(reactor, reactor.getThreadPool(), call, *args, **kwargs)
+
+    def over(result: Any) -> Any:
+        turn.release()
+        return result
+
+    return await shield(calling.addBoth(over))
 
 
 def outcome() -> tuple[Deferred[None], Callable[[Exception | None], None]]:
