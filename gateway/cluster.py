@@ -18,10 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import Deferred, DeferredLock, gatherResults
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -43,12 +42,15 @@ from gateway.instance import settings_general
 from gateway.instance.passfile import PassfileError
 from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
+from gateway.reactor.deferreds import alone_on_thread
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.cluster import ClusterRows, OtherBroker, OwnedBridge, View
 
 #: Seconds between two looks at the cluster.
 _LOOK_SECONDS: Final = 1.0
+#: Seconds between two looks after which nothing is known of others.
+_BLIND_SECONDS: Final = 5.0
 #: Seconds in which other brokers are to have read a configuration again, and between two looks.
 _READING_SECONDS: Final = 5.0
 _READ_LOOK_SECONDS: Final = 0.2
@@ -99,8 +101,11 @@ class ClusterBridges:
         self._heard = -1
         #: Bridges that are to start, and have not tried yet.
         self._expected: Final[set[str]] = set()
+        #: Bridges that go to another broker, or have gone: none may be started here.
+        self._leaving: Final[set[str]] = set()
         #: Others' last signs of life, and when they were first seen.
         self._signs: Final[dict[str, tuple[str, float]]] = {}
+        self._looked_at = 0.0
         self._next: IDelayedCall | None = None
         self._trouble = ""
         self._stopped = False
@@ -135,18 +140,13 @@ class ClusterBridges:
         )
         shared = settings.shared().items()
         common = {name: value for name, value in shared if not is_of_a_bridge(name)}
-        while self._view is None and not self._stopped:
-            try:
-                self._view = await self._ask(self._rows.enter, common, names)
-            except (StoreFailed, StoreVersionUnknown) as error:
-                raise StartRefused([str(error)]) from error
-            except StoreError as error:
-                self._tell_trouble(error)
-                await deferLater(self._reactor, _LOOK_SECONDS)
-        view = self._view
+        # One that may not start gets no bridge.
+        seen = await self._entered(common, ())
+        if seen is not None:
+            self._check(common, seen)
+        view = self._view = await self._entered(common, names)
         if view is None:
             return
-        self._check(common, view)
         for name in names:
             owner = view.bridges[name]
             if owner.broker != self._me:
@@ -154,16 +154,29 @@ class ClusterBridges:
                     f"bridge {name} is removed from {settings_general.BRIDGE_ACTIVELIST.name}: "
                     f"broker {owner.broker} owns it in cluster {self._cluster} since {owner.since}"
                 )
-        mine = [name for name, owned in view.bridges.items() if owned.broker == self._me]
-        for name in sorted(mine, key=lambda name: (name not in names, name)):
+        for name in sorted(self._mine(view), key=lambda name: (name not in names, name)):
             if name not in names:
                 self._say(
                     f"bridge {name} is added to {settings_general.BRIDGE_ACTIVELIST.name}: "
                     f"this broker, {self._me}, owns it in cluster {self._cluster}"
                 )
             self._add(bridges, loader, view.bridges[name])
-        await self._guarded(self._publish)
-        self._look_later()
+        # A web server that does not give a bridge's file keeps no client waiting.
+        publishing = Deferred.fromCoroutine(self._guarded(self._publish))
+        publishing.addErrback(self._defect)
+        publishing.addBoth(lambda _: self._look_later())
+
+    async def _entered(self, common: Mapping[str, str], names: Sequence[str]) -> View | None:
+        """:raises StartRefused: the cluster's tables cannot be used."""
+        while not self._stopped:
+            try:
+                return await self._ask(self._rows.enter, common, names)
+            except (StoreFailed, StoreVersionUnknown) as error:
+                raise StartRefused([str(error)]) from error
+            except StoreError as error:
+                self._tell_trouble(error)
+                await deferLater(self._reactor, _LOOK_SECONDS)
+        return None
 
     async def stop(self) -> None:
         """Look no more, and close the session with the database. Bridges run on."""
@@ -216,12 +229,7 @@ class ClusterBridges:
 
     async def _ask(self, call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
         """Call the tables, on a thread. :raises StoreError:"""
-        await self._asking.acquire()
-        try:
-            pool = self._reactor.getThreadPool()
-            return await deferToThreadPool(self._reactor, pool, call, *arguments, **named)
-        finally:
-            self._asking.release()
+        return await alone_on_thread(self._reactor, self._asking, call, *arguments, **named)
 
     # --- whose bridges these are
 
@@ -230,15 +238,16 @@ class ClusterBridges:
         for bridge in self._jms():
             owner = view.bridges.get(bridge.name)
             if owner is None or owner.broker != self._me:
+                self._leaving.add(bridge.name)
                 await bridge.stop()
                 self._drop(bridge.name)
                 whose = "no broker's" if owner is None else f"broker {owner.broker}'s"
                 self._say(f"bridge {bridge.name} is {whose} now, and was stopped here")
         here = {bridge.name for bridge in bridges.bridges}
-        for name, owned in view.bridges.items():
-            if owned.broker == self._me and name not in here:
+        for name in self._mine(view):
+            if name not in here:
                 self._say(f"bridge {name} is this broker's now")
-                self._add(bridges, loader, owned)
+                self._add(bridges, loader, view.bridges[name])
         for bridge in self._jms():
             waits = bridge.name in self._expected and not bridge.problem
             if waits and bridge.state is BridgeState.STOPPED:
@@ -252,6 +261,7 @@ class ClusterBridges:
     def _add(
         self, bridges: BridgeServiceManager, loader: BridgeLoader, owned: OwnedBridge
     ) -> Bridge:
+        self._leaving.discard(owned.name)
         bridge = loader.load(owned.name)
         automatic = (
             loader.is_automatic(bridge)
@@ -294,15 +304,20 @@ class ClusterBridges:
         settings = self._configuration.settings
         after = settings[settings_general.BRIDGE_TAKEOVER_AFTER]
         now = self._reactor.seconds()
+        if now - self._looked_at > _BLIND_SECONDS:
+            # This process was suspended, and has seen nothing of the others either.
+            self._signs.clear()
+        self._looked_at = now
         for id, other in view.brokers.items():
-            if self._signs.get(id, ("", 0.0))[0] != other.sign:
+            if id not in self._signs or self._signs[id][0] != other.sign:
                 self._signs[id] = (other.sign, now)
-        if not after:
+        if not after or not settings[settings_general.BRIDGE_ENABLED]:
             return
         for name in settings[settings_general.BRIDGE_STANDBYLIST]:
             owned = view.bridges.get(name)
             dead = None if owned is None else view.brokers.get(owned.broker)
-            if dead is None or now - self._signs[dead.id][1] < after:
+            # Without a sign its tables are gone, and with them what it has decided.
+            if dead is None or not dead.sign or now - self._signs[dead.id][1] < after:
                 continue
             if await self._ask(self._rows.take, name, dead):
                 self._say(
@@ -325,26 +340,35 @@ class ClusterBridges:
 
     async def _publish(self, view: View) -> None:
         """Tell the cluster how the bridges are configured here that are."""
-        self._heard = view.reading
         try:
             settings = settings_now(self._configuration)
         except (SettingsError, PassfileError) as error:
+            self._heard = view.reading
             self._log.error("{error}", error=error)
             return
-        for name in settings.names(settings_general.BRIDGE_TYPE):
-            if name == settings_general.STOMP:
-                continue
-            try:
-                config = await self._loaded(settings, name)
-            except (SettingsError, ConfigurationError) as error:
-                self._log.warn(
-                    "bridge {name} cannot be compared with other brokers': {error}",
-                    name=name,
-                    error=error,
-                )
-            else:
+        names = [
+            name
+            for name in settings.names(settings_general.BRIDGE_TYPE)
+            if name != settings_general.STOMP
+        ]
+        loading = [Deferred.fromCoroutine(self._readable(settings, name)) for name in names]
+        for config in await gatherResults(loading):
+            if config is not None:
                 values = self._described(settings, config)
-                await self._ask(self._rows.describe, name, values, view.reading)
+                await self._ask(self._rows.describe, config.name, values, view.reading)
+        # Not before: the database may have been out of reach.
+        self._heard = view.reading
+
+    async def _readable(self, settings: Settings, name: str) -> BridgeConfiguration | None:
+        try:
+            return await self._loaded(settings, name)
+        except (SettingsError, ConfigurationError) as error:
+            self._log.warn(
+                "bridge {name} cannot be compared with other brokers': {error}",
+                name=name,
+                error=error,
+            )
+            return None
 
     async def _loaded(self, settings: Settings, name: str) -> BridgeConfiguration:
         config, _ = await load(
@@ -367,13 +391,23 @@ class ClusterBridges:
 
         Before that they are asked to read theirs again.
 
+        While the database cannot be reached, this waits.
+
         :raises ConfigurationError: it differs; names both sides.
-        :raises BridgeFailed: the database cannot be asked.
+        :raises BridgeFailed: the bridge is being given to another broker, or is that one's; or the
+            database may not be asked.
         """
-        try:
-            wrong = await self._different(settings, config)
-        except StoreError as error:
-            raise BridgeFailed(f"bridge {config.name} is not compared: {error}") from error
+        wrong: list[str] | None = None
+        while wrong is None:
+            if config.name in self._leaving:
+                raise BridgeFailed(f"bridge {config.name} goes to another broker")
+            try:
+                wrong = await self._different(settings, config)
+            except StoreFailed as error:
+                raise BridgeFailed(f"bridge {config.name} is not compared: {error}") from error
+            except StoreError as error:
+                self._tell_trouble(error)
+                await deferLater(self._reactor, _LOOK_SECONDS)
         if wrong:
             raise ConfigurationError([of_document(config.origin, expected) for expected in wrong])
 
@@ -392,9 +426,10 @@ class ClusterBridges:
                 if other.values != mine and (not only or other.broker == only)
             ]
             late = self._reactor.seconds() >= until
+            missing = only and only not in {other.broker for other in others}
             if (
-                not different
-                or (called and all(one.reading >= called for one in different))
+                not (different or missing)
+                or (called and not missing and all(one.reading >= called for one in different))
                 or late
             ):
                 break
@@ -450,21 +485,32 @@ class ClusterBridges:
         self._log.info("bridge {name} goes to broker {to}", name=name, to=to)
         await self._turn.acquire()
         try:
-            runs = bridge.state is not BridgeState.STOPPED
-            await bridge.stop()
-            wanted = BridgeState.STARTED if runs else BridgeState.STOPPED
-            try:
-                await self._ask(self._rows.give, name, to, wanted.value)
-            except StoreError as error:
-                # Whether it was done is not known; the next look tells, and starts it if not.
-                if runs:
-                    self._expected.add(name)
-                raise _unreachable(error) from error
-            self._drop(name)
+            if bridge not in self._jms():
+                raise _refused(f"bridge {name} has gone to another broker meanwhile")
+            await self._give(bridge, to)
         finally:
             self._turn.release()
         self._say(f"bridge {name} is broker {to}'s now")
         return await self._arrived(name, to)
+
+    async def _give(self, bridge: Bridge, to: str) -> None:
+        """:raises Refused: the database cannot be reached, or does not do it."""
+        name, state = bridge.name, bridge.state
+        runs = state not in (BridgeState.STOPPED, BridgeState.STOPPING) or name in self._expected
+        wanted = BridgeState.STARTED if runs else BridgeState.STOPPED
+        self._leaving.add(name)
+        try:
+            await bridge.stop()
+            await self._ask(self._rows.give, name, to, wanted.value)
+        except BaseException as error:
+            # Whether it was done is not known; the next look tells, and starts it if not.
+            self._leaving.discard(name)
+            if runs:
+                self._expected.add(name)
+            if isinstance(error, StoreError):
+                raise _unreachable(error) from error
+            raise
+        self._drop(name)
 
     async def _movable(self, name: str, to: str) -> tuple[Bridge, BridgeConfiguration, Settings]:
         """:raises Refused: the bridge is not to be given to that broker."""
@@ -523,6 +569,12 @@ class ClusterBridges:
         if self._bridges is None or self._loader is None:
             raise RuntimeError("it has not begun")
         return self._bridges, self._loader
+
+    def _mine(self, view: View) -> list[str]:
+        """The bridges that are to be here."""
+        if not self._configuration.settings[settings_general.BRIDGE_ENABLED]:
+            return []
+        return [name for name, owned in view.bridges.items() if owned.broker == self._me]
 
     def _jms(self) -> list[Bridge]:
         bridges, _ = self._parts()

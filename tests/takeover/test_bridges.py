@@ -7,11 +7,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+import psycopg
 import pytest
 
 from gateway.admin.cli.client import AdminClient, AdminError, find
@@ -226,16 +228,34 @@ def test_a_setting_that_may_not_differ_ends_the_start(
     url: str, tmp_path: Path, foreign: Link, ending: ExitStack
 ) -> None:
     file = write(tmp_path / f"{BRIDGE}.xml", foreign)
-    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    east = Broker(tmp_path, "east", url, file, more={"imq.bridge.enabled": "false"})
     begun(ending, east)
-    west = Broker(tmp_path, "west", url, file, more={"imq.bridge.enabled": "false"})
+    west = Broker(tmp_path, "west", url, file, BRIDGE)
     ending.callback(west.kill)
     west.launch()
     assert west.wait() == 2
     assert (
-        f"imq.bridge.enabled is false here, and true at broker east of cluster {CLUSTER}"
+        f"imq.bridge.enabled is true here, and false at broker east of cluster {CLUSTER}"
         in west.said
     )
+    # It may not run, and so it owns nothing.
+    with psycopg.connect(url) as session:
+        assert session.execute("SELECT name FROM mqcluster_prod.bridge").fetchall() == []
+
+
+def test_no_bridge_of_the_table_runs_where_bridges_are_switched_off(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign)
+    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    begun(ending, east)
+    east.until_bridge("east", "STARTED")
+    assert east.terminate() == 0
+    east.settings["imq.bridge.enabled"] = "false"
+    begun(ending, east)
+    assert BRIDGE not in east.bridges
+    east.terminate()
+    assert east.said.count(f"bridge {BRIDGE} STARTED") == 0
 
 
 # --- another owner
@@ -280,6 +300,45 @@ def _moved(broker: Broker) -> int:
     [link] = broker.ask("GET", f"/v1/links/{BRIDGE}")["links"]
     moved: int = link["counters"]["sent"]
     return moved
+
+
+def test_a_bridge_that_goes_away_cannot_be_started(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign)
+    east = Broker(tmp_path, "east", url, file, BRIDGE)
+    west = Broker(tmp_path, "west", url, file)
+    begun(ending, east, west)
+    east.until_bridge("east", "STARTED")
+    over = threading.Event()
+
+    def start() -> None:
+        while not over.wait(0.01):
+            with suppress(AdminError):
+                east.ask("POST", f"/v1/bridges/{BRIDGE}/start", {})
+
+    starting = [threading.Thread(target=start) for _ in range(4)]
+    for thread in starting:
+        thread.start()
+    try:
+        for _ in range(4):
+            east.transfer("west")
+            west.transfer("east")
+        east.transfer("west")
+    finally:
+        over.set()
+        for thread in starting:
+            thread.join()
+    west.until_bridge("west", "STARTED")
+    source = int(foreign.source.attributes["lookup-name"].rpartition(":")[2])
+
+    def connected() -> bool:
+        return any(
+            one.raddr and one.raddr.port == source
+            for one in psutil.Process(east.pid).net_connections()
+        )
+
+    until(lambda: not connected(), "it runs at both")
 
 
 def test_a_bridge_with_a_side_in_the_broker_stays(
