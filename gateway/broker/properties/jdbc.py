@@ -28,17 +28,19 @@ from gateway.instance.settings import (
 )
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_]*")
+#: Of a cluster. What follows it in a schema's name begins with "_".
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9]*")
 #: Bytes that a name in PostgreSQL may have.
 _LONGEST_SCHEMA: Final = 63
 
 
-def _Name() -> ValueType[str]:
+def _Name(characters: re.Pattern[str], expected: str) -> ValueType[str]:
     def read(text: str) -> str:
-        if _NAME.fullmatch(text.strip()) is None:
+        if characters.fullmatch(text.strip()) is None:
             raise ValueError
         return text.strip()
 
-    return ValueType("Name", "letters of ASCII, digits and '_'", read)
+    return ValueType("Name", expected, read)
 
 
 VENDOR: Final = Setting(
@@ -82,14 +84,14 @@ RECONNECT_TIMEOUT: Final = Setting(
 )
 BROKER_ID: Final = Setting(
     "imq.brokerid",
-    _Name(),
+    _Name(_NAME, "letters of ASCII, digits and '_'"),
     "",
     "The broker whose messages, subscriptions and bridges this process has, in a database that several use; none is the name of the instance.",
     own=True,
 )
 CLUSTER_ID: Final = Setting(
     "imq.cluster.clusterid",
-    _Name(),
+    _Name(_CLUSTER, "letters of ASCII and digits"),
     "",
     "Name of the cluster of brokers, which keeps those of several clusters apart in one database.",
 )

@@ -147,6 +147,8 @@ def test_the_other_name_of_the_url() -> None:
     ("override", "expected"),
     [
         ("imq.brokerid=a-b", "letters of ASCII, digits and '_'"),
+        # Broker b_c of cluster a would be broker c of this one.
+        ("imq.cluster.clusterid=a_b", "letters of ASCII and digits"),
         (f"imq.brokerid={'b' * 61}", "at most 63 bytes"),
         ("imq.cluster.heartbeat.threshold=1", "from 2 to 1000"),
     ],
