@@ -538,6 +538,12 @@ class ClusterBridges:
             config = await self._loaded(settings, name)
         except (SettingsError, PassfileError, ConfigurationError) as error:
             raise _refused(str(error)) from error
+        file = self._configuration.layout.transaction_log(name)
+        if file.exists():
+            raise _refused(
+                f"bridge {name} stays here: its transaction log is still {file}, which would not go along; "
+                "the start of the bridge has it go on in the database"
+            )
         for link in config.links:
             for side, factory in (
                 ("source", link.source.connection_factory),

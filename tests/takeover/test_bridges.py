@@ -358,6 +358,11 @@ def test_a_bridge_with_a_side_in_the_broker_stays(
             east.transfer(to)
     with pytest.raises(AdminError, match="broker east owns bridge"):
         west.transfer("west")
+    # Nor does one go whose decisions are in a file.
+    left = east.directory / "bridges" / BRIDGE / f"txlog.{BRIDGE}"
+    left.touch()
+    with pytest.raises(AdminError, match=f"its transaction log is still {left}"):
+        east.transfer("west")
     assert east.bridges[BRIDGE] == ("east", "STARTED")
 
 
