@@ -18,15 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, DeferredLock, gatherResults
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IDelayedCall
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.config.description import describe, differences
 from bridge.config.document import of_document
-from bridge.config.loading import load
 from bridge.config.model import Bridge as BridgeConfiguration
 from bridge.config.problems import ConfigurationError
 from bridge.link.status import BridgeState
@@ -36,11 +34,12 @@ from gateway.admin.service.requests import Refused
 from gateway.bridges import BridgeFailed, BridgeLoader, announcements, refusals
 from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.store.interface import StoreError, StoreFailed, StoreVersionUnknown
+from gateway.cluster_configurations import ComparedConfigurations
 from gateway.configuration import Configuration, settings_now
 from gateway.exit_codes import StartRefused
 from gateway.instance import settings_general
 from gateway.instance.passfile import PassfileError
-from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
+from gateway.instance.setting_types import is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
 from gateway.reactor.deferreds import alone_on_thread
 
@@ -51,15 +50,12 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 1.0
 #: Seconds between two looks after which nothing is known of others.
 _BLIND_SECONDS: Final = 5.0
-#: Seconds in which other brokers are to have read a configuration again, and between two looks.
-_READING_SECONDS: Final = 5.0
-_READ_LOOK_SECONDS: Final = 0.2
+#: Seconds between two looks for a bridge that is on its way.
+_ARRIVAL_LOOK_SECONDS: Final = 0.2
 #: Seconds in which the next owner of a bridge is to have begun to run it.
 _ARRIVAL_SECONDS: Final = 30.0
 #: States in which a bridge stays.
 _STEADY: Final = (BridgeState.STARTED, BridgeState.PAUSED, BridgeState.STOPPED)
-#: Differences between two configurations that are told.
-_MOST_TOLD: Final = 3
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -97,8 +93,9 @@ class ClusterBridges:
         #: One call of the tables at a time.
         self._asking: Final = DeferredLock()
         self._view: View | None = None
-        #: The call to read configurations that was heard last; -1 has them read in any case.
-        self._heard = -1
+        self._configurations: Final = ComparedConfigurations(
+            reactor, configuration, rows, self._ask, options.cluster
+        )
         #: Bridges that are to start, and have not tried yet.
         self._expected: Final[set[str]] = set()
         #: Bridges that go to another broker, or have gone: none may be started here.
@@ -143,7 +140,7 @@ class ClusterBridges:
         # One that may not start gets no bridge.
         seen = await self._entered(common, ())
         if seen is not None:
-            self._check(common, seen)
+            self._configurations.check(common, seen)
         view = self._view = await self._entered(common, names)
         if view is None:
             return
@@ -162,7 +159,7 @@ class ClusterBridges:
                 )
             self._add(bridges, loader, view.bridges[name])
         # A web server that does not give a bridge's file keeps no client waiting.
-        publishing = Deferred.fromCoroutine(self._guarded(self._publish))
+        publishing = Deferred.fromCoroutine(self._guarded(self._configurations.publish))
         publishing.addErrback(self._defect)
         publishing.addBoth(lambda _: self._look_later())
 
@@ -189,7 +186,7 @@ class ClusterBridges:
 
     def read_again(self) -> None:
         """Tell the cluster anew how bridges are configured here, at the next look."""
-        self._heard = -1
+        self._configurations.heard = -1
 
     def _look_later(self) -> None:
         if not self._stopped:
@@ -253,8 +250,9 @@ class ClusterBridges:
             if waits and bridge.state is BridgeState.STOPPED:
                 starting = Deferred.fromCoroutine(self._started(bridge))
                 starting.addErrback(self._defect)
-        if view.reading > self._heard or self._heard < 0:
-            await self._publish(view)
+        heard = self._configurations.heard
+        if view.reading > heard or heard < 0:
+            await self._configurations.publish(view)
         await self._tell_states(view)
         await self._take_from_the_dead(view)
 
@@ -326,66 +324,6 @@ class ClusterBridges:
 
     # --- how they are configured
 
-    def _check(self, common: Mapping[str, str], view: View) -> None:
-        """:raises StartRefused: a setting differs that may not."""
-        wrong = [
-            f"{name} is {here or 'not set'} here, and {there or 'not set'} at broker {other.id} of cluster {self._cluster}: "
-            "expected the same at all brokers"
-            for other in view.brokers.values()
-            if other.owned
-            for name, here, there in differences(common, other.settings)
-        ]
-        if wrong:
-            raise StartRefused(wrong)
-
-    async def _publish(self, view: View) -> None:
-        """Tell the cluster how the bridges are configured here that are."""
-        try:
-            settings = settings_now(self._configuration)
-        except (SettingsError, PassfileError) as error:
-            self._heard = view.reading
-            self._log.error("{error}", error=error)
-            return
-        names = [
-            name
-            for name in settings.names(settings_general.BRIDGE_TYPE)
-            if name != settings_general.STOMP
-        ]
-        loading = [Deferred.fromCoroutine(self._readable(settings, name)) for name in names]
-        for config in await gatherResults(loading):
-            if config is not None:
-                values = self._described(settings, config)
-                await self._ask(self._rows.describe, config.name, values, view.reading)
-        # Not before: the database may have been out of reach.
-        self._heard = view.reading
-
-    async def _readable(self, settings: Settings, name: str) -> BridgeConfiguration | None:
-        try:
-            return await self._loaded(settings, name)
-        except (SettingsError, ConfigurationError) as error:
-            self._log.warn(
-                "bridge {name} cannot be compared with other brokers': {error}",
-                name=name,
-                error=error,
-            )
-            return None
-
-    async def _loaded(self, settings: Settings, name: str) -> BridgeConfiguration:
-        config, _ = await load(
-            settings,
-            name,
-            self._configuration.layout.etc,
-            self._reactor,
-            timeout_s=_READING_SECONDS,
-        )
-        return config
-
-    def _described(self, settings: Settings, config: BridgeConfiguration) -> dict[str, str]:
-        """What there is to say of a bridge, without where its file is."""
-        ours = f"{BRIDGES}{config.name}."
-        shared = settings.shared().items()
-        return describe(config) | {name: value for name, value in shared if name.startswith(ours)}
-
     async def admit(self, settings: Settings, config: BridgeConfiguration) -> None:
         """Refuse a configuration that other brokers of the cluster have otherwise.
 
@@ -402,7 +340,7 @@ class ClusterBridges:
             if config.name in self._leaving:
                 raise BridgeFailed(f"bridge {config.name} goes to another broker")
             try:
-                wrong = await self._different(settings, config)
+                wrong = await self._configurations.different(settings, config)
             except StoreFailed as error:
                 raise BridgeFailed(f"bridge {config.name} is not compared: {error}") from error
             except StoreError as error:
@@ -410,45 +348,6 @@ class ClusterBridges:
                 await deferLater(self._reactor, _LOOK_SECONDS)
         if wrong:
             raise ConfigurationError([of_document(config.origin, expected) for expected in wrong])
-
-    async def _different(
-        self, settings: Settings, config: BridgeConfiguration, only: str = ""
-    ) -> list[str]:
-        """What live brokers have otherwise, or the one of them that is named."""
-        name, mine = config.name, self._described(settings, config)
-        await self._ask(self._rows.describe, name, mine, max(0, self._heard))
-        until, called = self._reactor.seconds() + _READING_SECONDS, 0
-        while True:
-            others = await self._ask(self._rows.descriptions, name)
-            different = [
-                other
-                for other in others
-                if other.values != mine and (not only or other.broker == only)
-            ]
-            late = self._reactor.seconds() >= until
-            missing = only and only not in {other.broker for other in others}
-            if (
-                not (different or missing)
-                or (called and not missing and all(one.reading >= called for one in different))
-                or late
-            ):
-                break
-            if not called:
-                called = await self._ask(self._rows.call_to_read)
-            await deferLater(self._reactor, _READ_LOOK_SECONDS)
-        if only and only not in {other.broker for other in others}:
-            return [f"a broker that has bridge {name} in its settings, and {only} has not"]
-        wrong = []
-        for other in different:
-            found = differences(mine, other.values)
-            words = [
-                f"{where} is {here!r} here and {there!r} there" for where, here, there in found
-            ]
-            more = "" if len(found) <= _MOST_TOLD else f"; and {len(found) - _MOST_TOLD} more"
-            wrong.append(
-                f"what broker {other.broker} of cluster {self._cluster} has for bridge {name}: {'; '.join(words[:_MOST_TOLD])}{more}"
-            )
-        return wrong
 
     # --- for operators
 
@@ -477,7 +376,7 @@ class ClusterBridges:
         """
         bridge, config, settings = await self._movable(name, to)
         try:
-            wrong = await self._different(settings, config, to)
+            wrong = await self._configurations.different(settings, config, to)
         except StoreError as error:
             raise _unreachable(error) from error
         if wrong:
@@ -535,7 +434,7 @@ class ClusterBridges:
             raise _refused(_no_broker(to, other, view.brokers))
         try:
             settings = settings_now(self._configuration)
-            config = await self._loaded(settings, name)
+            config = await self._configurations.loaded(settings, name)
         except (SettingsError, PassfileError, ConfigurationError) as error:
             raise _refused(str(error)) from error
         file = self._configuration.layout.transaction_log(name)
@@ -564,7 +463,7 @@ class ClusterBridges:
                 return ElsewhereOwned(name, owned.broker, owned.state, owned.problem)
             if self._reactor.seconds() >= until:
                 break
-            await deferLater(self._reactor, _READ_LOOK_SECONDS)
+            await deferLater(self._reactor, _ARRIVAL_LOOK_SECONDS)
         raise _refused(
             f"bridge {name} is broker {to}'s now, and that has not begun to run it within {_ARRIVAL_SECONDS:g} seconds: its log tells why"
         )

@@ -63,6 +63,7 @@ COMPOSITION_MODULES = (
     "gateway.bridges",
     "gateway.central",
     "gateway.cluster",
+    "gateway.cluster_configurations",
     "gateway.tap",
     "gateway.command",
     "gateway.configuration",
