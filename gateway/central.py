@@ -53,6 +53,7 @@ class CentralProperties:
         self._location: Final = location
         self._kept: Final = kept
         self._fetched: bytes | None = None
+        self._copied: bytes | None = None
 
     @property
     def is_remote(self) -> bool:
@@ -73,7 +74,7 @@ class CentralProperties:
             self.fetch()
         except CentralUnreadable as error:
             try:
-                self._fetched = self._kept.read_bytes()
+                self._fetched = self._copied = self._kept.read_bytes()
             except FileNotFoundError:
                 raise error from None
             except OSError as failed:
@@ -103,7 +104,7 @@ class CentralProperties:
         return CommonFile(self._location, data)
 
     def fetch(self) -> None:
-        """Fetch them from the web server, and keep a copy. Blocks.
+        """Fetch them from the web server. Blocks.
 
         :raises CentralUnreadable: it does not give them; what was fetched last stays.
         """
@@ -114,17 +115,23 @@ class CentralProperties:
             raise CentralUnreadable(
                 f"{url}: expected a web server that has the file: {str(error) or repr(error)}"
             ) from error
+        self._fetched = data
+
+    def keep(self) -> None:
+        """Keep a copy of what was fetched last, which can be used. Blocks."""
+        data = self._fetched
+        if data is None or data == self._copied:
+            return
+        self._copied = data
         try:
-            if data != self._fetched:
-                replace(self._kept, data)
+            replace(self._kept, data)
         except OSError as failed:
             _log.warn(
                 "{url}: no copy can be kept in {kept}: {why}",
-                url=url,
+                url=self._location,
                 kept=self._kept,
                 why=failed.strerror or failed,
             )
-        self._fetched = data
 
 
 def central_properties(settings: Settings, layout: Layout) -> CentralProperties | None:

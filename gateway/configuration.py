@@ -155,6 +155,7 @@ def read_settings(
         return settings, problems, None, []
     kept = central.open()
     settings, problems = read(DECLARED, file, overrides, central.read())
+    central.keep()
     return settings, problems, central, [kept] if kept else []
 
 
@@ -168,6 +169,8 @@ def _read_again(configuration: Configuration) -> Settings:
             [configuration.settings.problem(settings_general.CLUSTER_URL, str(error))]
         ) from error
     settings, _ = read(DECLARED, configuration.layout.settings, configuration.overrides, common)
+    if central is not None:
+        central.keep()
     return settings
 
 

@@ -203,6 +203,22 @@ def test_from_a_web_server(varhome: Path, web: Web) -> None:
     assert warning.endswith("; the last copy of them is used, " + str(_kept(varhome)))
 
 
+@pytest.mark.process
+def test_what_cannot_be_used_is_not_kept(varhome: Path, web: Web) -> None:
+    web.data = b"imq.bridge.b.type=jms\n"
+    found = configured(varhome, f"imq.cluster.url={web.url}", REMOTE)
+    # As of a server that answers with a page about its trouble.
+    web.data = b"<html>Sorry</html>\n"
+    assert found.central is not None
+    found.central.fetch()
+    with pytest.raises(SettingsError):
+        reread(found)
+    assert "<html>" in refused(varhome, f"imq.cluster.url={web.url}", REMOTE)
+    web.close()
+    again = configured(varhome, f"imq.cluster.url={web.url}", REMOTE)
+    assert again.settings.named(BRIDGE_TYPE, "b") == "JMS"
+
+
 def _kept(varhome: Path) -> Path:
     return settings_file(varhome).with_name("cluster.properties.copy")
 
