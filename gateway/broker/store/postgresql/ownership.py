@@ -279,6 +279,9 @@ def end(session: Session, name: str, only: Backend | None = None) -> None:
     ).fetchall()
     # It is false, too, of one that had ended by itself.
     late = [pid for pid, gone in ended if not gone]
+    if late:
+        # Otherwise a transaction sees again what it has seen of sessions before.
+        session.execute("SELECT pg_stat_clear_snapshot()")
     left = (
         session.execute(f"SELECT pid {_SESSIONS} AND pid = ANY(%b)", (name, late)) if late else ()
     )

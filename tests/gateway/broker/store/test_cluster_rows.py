@@ -224,6 +224,23 @@ def test_one_that_is_not_its_owner_makes_no_log(broker: Callable[[str], Broker])
     own.close()
 
 
+def test_a_session_that_ended_by_itself_is_gone(broker: Callable[[str], Broker]) -> None:
+    east = broker("east")
+    gone = east.database.connect("gone")
+    listed = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'gone'"
+    with looking(east.database) as session, session.transaction():
+        # What a transaction has seen of sessions it sees again.
+        assert session.execute(listed).fetchall()
+        gone.close()
+
+        def is_listed() -> bool:
+            with looking(east.database) as other:
+                return bool(other.execute(listed).fetchall())
+
+        until(lambda: not is_listed(), "it is there")
+        ownership.end(session, "gone")
+
+
 def test_others_are_asked_to_read_their_configurations_again(
     broker: Callable[[str], Broker],
 ) -> None:
