@@ -60,6 +60,7 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.host_memory import Trimming, malloc_trim
 from gateway.instance.portmapper import port_mapper
 from gateway.instance.signals import Signals
+from gateway.journal.segments import complete_left
 from gateway.messaging import message
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
@@ -308,6 +309,11 @@ class Gateway(Service):
                 taken = Deferred.fromCoroutine(self._take_over(standing_by, own))
                 taken.addErrback(self._not_listening)
 
+        try:
+            # What it wrote as an owner before is to be read beside what the next one writes.
+            complete_left(self.configuration.layout.journal)
+        except OSError as error:
+            self.log.error("the journal of an earlier run cannot be read yet: {error}", error=error)
         standing_by = StandingBy(self._reactor, options, free, self._say, self._stop_reactor)
         self._standing_by = standing_by
         self.admin = standby_admin_service(

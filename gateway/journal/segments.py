@@ -173,18 +173,11 @@ class Segments:
                 self._path.unlink()
         finally:
             self._let_go()
-        self._sync_folder()
+        _sync(self._folder)
 
     def _let_go(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     # --- what others have left
 
@@ -198,11 +191,7 @@ class Segments:
         :returns: the names they have now.
         :raises OSError: one could not be completed.
         """
-        found = sorted(path for path in self._folder.iterdir() if _OPEN.fullmatch(path.name))
-        completed = [_whole(path).name for path in found if _complete(path)]
-        if found:
-            self._sync_folder()
-        return completed
+        return complete_left(self._folder)
 
     def remove_old(self, now: float) -> list[str]:
         """Remove whole segments that are too old, and the oldest of too many.
@@ -229,6 +218,27 @@ class Segments:
             octets -= size
             removed.append(name)
         return removed
+
+
+def complete_left(folder: Path) -> list[str]:
+    """Complete what earlier runs left open, while there is no run.
+
+    :returns: the names they have now.
+    :raises OSError: one could not be completed.
+    """
+    found = sorted(path for path in folder.iterdir() if _OPEN.fullmatch(path.name))
+    completed = [_whole(path).name for path in found if _complete(path)]
+    if found:
+        _sync(folder)
+    return completed
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _whole(path: Path) -> Path:
