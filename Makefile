@@ -63,8 +63,8 @@ prepared: $(VENV)/.installed-for-tests
 	@$(MAKE) --no-print-directory $(if $(SIDE_BY_SIDE),-j 2) --output-sync=target test-compiled lint $(CLASSES)
 
 # What of the store's tests is about files, threads and the log, of which nothing is compiled.
-FILES_OF_THE_STORE = copying.py damage.py database_inspection.py faulty_disk.py full_database.py full_disk_margin.py kill.py lost_answers.py opening.py \
-    postgresql.py postgresql_kill.py postgresql_model.py power_loss.py reserve.py segments.py standby.py thread.py upgrade.py vacuum.py wal.py
+FILES_OF_THE_STORE = cluster_rows.py copying.py damage.py database_inspection.py faulty_disk.py full_database.py full_disk_margin.py kill.py lost_answers.py opening.py \
+    postgresql.py postgresql_damage.py postgresql_kill.py postgresql_model.py power_loss.py reserve.py segments.py standby.py thread.py upgrade.py vacuum.py wal.py
 
 # The tests of the modules that are compiled, once more, and of their users behind the seam: few examples of each, as the modules that are not compiled
 # take many. Not those of passwords, nor of gateways in processes of their own, where nothing is compiled; and not that of octets searched and copied,

@@ -24,12 +24,24 @@ def fetch_before(
     """Return what fetches central properties first, without blocking.
 
     Then it calls ``then``. Where they cannot be fetched, the last ones stay, and the log says so.
+    What is asked for while they are being fetched is done once after that.
     """
+    asked = 0
 
     def begin() -> None:
+        nonlocal asked
         if central is None or not central.is_remote:
             then()
             return
+        asked += 1
+        if asked > 1:
+            return
+
+        def over(_: object) -> None:
+            nonlocal asked
+            again, asked = asked > 1, 0
+            if again:
+                begin()
 
         def failed(failure: Failure) -> None:
             if not isinstance(failure.value, CentralUnreadable):
@@ -40,6 +52,7 @@ def fetch_before(
         fetching.addErrback(failed)
         fetching.addCallback(lambda _: then())
         fetching.addErrback(lambda failure: _log.failure("the reload failed", failure))
+        fetching.addBoth(over)
 
     return begin
 

@@ -201,6 +201,17 @@ def test_the_table_of_owners_changes_the_list_at_start(
     east.until_bridge("east", "STARTED", "one")
 
 
+def test_of_two_that_start_at_once_one_owns_the_bridge(
+    url: str, tmp_path: Path, foreign: Link, ending: ExitStack
+) -> None:
+    file = write(tmp_path / f"{BRIDGE}.xml", foreign)
+    both = [Broker(tmp_path, name, url, file, BRIDGE) for name in ("east", "west")]
+    begun(ending, *both)
+    [owner] = {broker.bridges[BRIDGE][0] for broker in both}
+    for broker in both:
+        broker.until_bridge(owner, "STARTED")
+
+
 def test_a_bridge_that_is_configured_otherwise_elsewhere_is_refused(
     url: str, tmp_path: Path, foreign: Link, ending: ExitStack
 ) -> None:
@@ -438,6 +449,11 @@ def test_the_command_shows_owners_and_transfers(
     assert "Successfully transferred the bridge." in shown
     assert [BRIDGE, "JMS", "STARTED", "west"] in [line.split() for line in shown.splitlines()]
     assert "Owner: broker west" in command(west, "list", "bridge", "-bn", BRIDGE)
+    # One that is paused arrives so, and one that is stopped.
+    command(west, "pause", "bridge", "-bn", BRIDGE)
+    assert west.transfer("east")["state"] == "PAUSED"
+    command(east, "stop", "bridge", "-bn", BRIDGE)
+    assert east.transfer("west")["state"] == "STOPPED"
 
 
 # --- what an operator has paused or stopped

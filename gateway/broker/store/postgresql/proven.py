@@ -46,23 +46,38 @@ class ProvenSession:
     def change(self, change: Callable[[Session], _T]) -> _T:
         """Do it in a transaction which proves that this process owns the broker."""
 
+        begun = False
+
         def proven(session: Session) -> _T:
+            nonlocal begun
             session.execute("SELECT prove(%b)", (self._owner.epoch,))
+            begun = True
             return change(session)
 
-        return self.ask(proven)
+        return self._done(proven, lambda: not begun)
 
     def ask(self, ask: Callable[[Session], _T]) -> _T:
-        """Do it in a transaction."""
-        try:
-            session = self._connected()
-            with session.transaction():
-                return ask(session)
-        except psycopg.Error as error:
-            self.close()
-            told = f"{self._about} in the database {self._owner.database.described}: {words(error)}"
-            final = meaning(error) in (Meaning.REFUSED, Meaning.OVER)
-            raise StoreFailed(told) if final else StoreError(told) from error
+        """Do it in a transaction. It must change nothing: it may be done twice."""
+        return self._done(ask, lambda: True)
+
+    def _done(self, do: Callable[[Session], _T], may_repeat: Callable[[], bool]) -> _T:
+        # A session that was not used for a while may have been lost with its server meanwhile.
+        again = self._session is not None
+        while True:
+            try:
+                session = self._connected()
+                with session.transaction():
+                    return do(session)
+            except psycopg.Error as error:
+                self.close()
+                what = meaning(error)
+                if again and what is Meaning.LOST and may_repeat():
+                    again = False
+                    continue
+                where = self._owner.database.described
+                told = f"{self._about} in the database {where}: {words(error)}"
+                final = what in (Meaning.REFUSED, Meaning.OVER)
+                raise StoreFailed(told) if final else StoreError(told) from error
 
     def close(self) -> None:
         """End the session. Idempotent; never fails."""

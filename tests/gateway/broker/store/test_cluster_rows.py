@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +17,7 @@ from gateway.broker.store.postgresql.decisions import DecisionRows, OwnerIdentit
 from tests.crash.client import PATIENCE
 from tests.crash.waiting import until
 from tests.gateway.broker.store.databases import create_tables, database_at, looking
+from tests.postgresql import Cluster
 
 pytestmark = pytest.mark.process
 
@@ -256,7 +258,7 @@ def test_others_are_asked_to_read_their_configurations_again(
     assert east.cluster.descriptions(BRIDGE)[0].reading == number
     # What a broker without an owner has configured does not count.
     west.die()
-    assert east.cluster.descriptions(BRIDGE) == []
+    until(lambda: not east.cluster.descriptions(BRIDGE), "it counts for ever")
     west.own()
 
 
@@ -272,6 +274,31 @@ def test_tables_of_another_version_are_refused(
     with pytest.raises(StoreError, match="version 2"):
         fresh.look()
     fresh.close()
+
+
+def test_a_session_that_was_lost_meanwhile_is_made_again(broker: Callable[[str], Broker]) -> None:
+    east = broker("east")
+    east.cluster.enter({}, [BRIDGE])
+    for act in (east.cluster.look, lambda: east.cluster.told(BRIDGE, "STARTED", "")):
+        with looking(east.database) as session:
+            session.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'owner east'"
+            )
+        act()
+    assert east.cluster.look().bridges[BRIDGE].state == "STARTED"
+
+
+def test_a_user_that_may_make_no_schema_is_told(
+    postgresql: Cluster, postgresql_database: str, broker: Callable[[str], Broker]
+) -> None:
+    east = broker("east")
+    name = urlsplit(postgresql_database).path[1:]
+    postgresql.execute(f"ALTER DATABASE {name} OWNER TO CURRENT_USER")
+    postgresql.execute(f"GRANT CONNECT ON DATABASE {name} TO {name}")
+    with pytest.raises(
+        StoreFailed, match="schema mqcluster_test, is missing, and this user may not"
+    ):
+        east.cluster.enter({}, [])
 
 
 # --- what an operator removes, and what stays
