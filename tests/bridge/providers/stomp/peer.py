@@ -42,6 +42,8 @@ class _Served(Protocol):
         self.peer.sockets.append(self)
 
     def dataReceived(self, data: bytes) -> None:
+        if self.peer.deaf:
+            return
         if data.strip(b"\n") == b"":
             self.peer.beats += len(data)
         self.parser.add(data)
@@ -71,6 +73,8 @@ class Peer:
         self.frames: list[StompFrame] = []
         self.sockets: list[_Served] = []
         self.beats = self.lost = 0
+        #: What comes may be no STOMP at all, and is not looked at.
+        self.deaf = False
         #: Called with each frame in place of the usual answer, by its command.
         self.on: dict[str, Callable[[StompFrame], None]] = {}
         factory = Factory.forProtocol(Protocol)

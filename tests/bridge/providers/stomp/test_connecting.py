@@ -69,6 +69,7 @@ async def test_a_broker_that_tells_no_name_has_that_of_its_dialect() -> None:
 @on_reactor
 async def test_a_peer_that_accepts_and_stays_silent_is_given_up(tls: bool, meet: Meet) -> None:
     peer, client = meet(None, connect_timeout=0.2)
+    peer.deaf = True
     address = peer.address
     client.provider.address = StompAddress(address.host, address.port, tls)
     with pytest.raises(ProviderUnavailable, match=r"did not answer within 0\.2 s"):
