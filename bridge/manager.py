@@ -272,13 +272,11 @@ class BridgeServiceManager:
     @deferred
     async def _ordered(self, operation: str, bridge: Bridge) -> None:
         """Do it and keep it. The front door, STOMP, opens with every start."""
-        kept = bridge.type == "JMS"
-        if kept and operation == "start":
-            # A start that fails is meant nevertheless, and what was paused before is not to be.
-            await self._orders.note(bridge.name, operation)
-        await _ASK[operation](bridge)
-        if kept:
-            await self._orders.note(bridge.name, operation)
+        ask = partial(_ASK[operation], bridge)
+        if bridge.type == "JMS":
+            await self._kept(operation, ask, bridge.name)
+        else:
+            await ask()
 
     async def operate_link(self, bridge: Bridge, link: BridgeLink, operation: str) -> None:
         """Start or resume, stop, pause, or resume a link.
@@ -287,8 +285,27 @@ class BridgeServiceManager:
         was done, and the next start will not know of it.
         """
         ask = {"start": link.start, "stop": link.stop, "pause": link.pause, "resume": link.resume}
-        await ask[operation]()
-        await self._orders.note(bridge.name, operation, link.name)
+        await self._kept(operation, ask[operation], bridge.name, link.name)
+
+    async def _kept(
+        self, operation: str, ask: Callable[[], Deferred[None]], bridge: str, link: str = ITSELF
+    ) -> None:
+        """Do it, and have the next process know of it.
+
+        What is to run is kept before: it is meant, also if the process ends meanwhile.
+        """
+        failed: OrdersNotKept | None = None
+        if operation in ("start", "resume"):
+            try:
+                await self._orders.note(bridge, operation, link)
+            except OrdersNotKept as error:
+                failed = error
+            await ask()
+        else:
+            await ask()
+            await self._orders.note(bridge, operation, link)
+        if failed is not None:
+            raise failed
 
     async def reload(self, name: str) -> Changes:
         """Have one bridge read its configuration again.

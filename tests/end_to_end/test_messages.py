@@ -183,6 +183,8 @@ def test_a_durable_subscription_keeps_what_is_published_while_its_link_is_stoppe
     gateway.operate("stop", "topic")
     produce(gateway.port, "/topic/topic.in", 11, 20)
     gateway.restart()
+    gateway.until_link("topic", lambda told: told["state"] == "STOPPED", "it stays STOPPED")
+    gateway.operate("start", "topic")
     lines = jms_client().run("receive", "queue:topic.out", "10")
     assert [line.split(" {")[0] for line in lines] == [
         body(number).decode() for number in range(11, 21)
