@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.interfaces import IDelayedCall
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -28,6 +27,7 @@ from gateway.broker.security.users import read_users
 from gateway.broker.store.interface import StoreError
 from gateway.configuration import Configuration
 from gateway.instance.layout import LineError, folder_locked, replace
+from gateway.reactor.deferreds import alone_on_thread
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.shared_files import SharedFile, SharedFileRows
@@ -138,6 +138,8 @@ class SharedFiles:
     def _take(self, name: str, path: Path, before: bytes, there: SharedFile) -> bool:
         """Replace the file by what is there, unless it is another by now."""
         copy, node = self._copies.get(name), there.node
+        if path.read_bytes() != before:
+            return False
         if copy is None or _digest(before) != copy.digest:
             aside = _free(path.with_name(f"{path.name}.replaced"))
             replace(aside, before)
@@ -150,8 +152,6 @@ class SharedFiles:
             )
         else:
             self._log.info("{name} is as {node} left it", name=name, node=node)
-        if path.read_bytes() != before:
-            return False
         replace(path, there.octets)
         return True
 
@@ -244,17 +244,13 @@ class Sharing:
         if files is None:
             return
         give, self._give = self._give, False
-        await self._turn.acquire()
         try:
-            pool = self._reactor.getThreadPool()
-            changed = await deferToThreadPool(self._reactor, pool, lambda: files.look(give=give))
+            changed = await alone_on_thread(self._reactor, self._turn, files.look, give=give)
             self._trouble = ""
         except (StoreError, OSError) as error:
             self._give = self._give or give
             self._tell(error)
             return
-        finally:
-            self._turn.release()
         if changed and not self._stopped:
             self._changed()
 
