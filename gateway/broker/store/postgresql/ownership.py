@@ -39,11 +39,19 @@ _POLL_SECONDS: Final = 0.05
 
 #: The lock's number: 63 bits that are the same in every process. Of the session's schema, and of
 #: one that need not exist.
-_LOCK: Final = "hashtextextended('stomp-gateway ' || current_schema, 0)"
-_LOCK_OF: Final = "hashtextextended('stomp-gateway ' || %b, 0)"
+_LOCK_IN: Final = "hashtextextended('stomp-gateway ' || {}, 0)"
+_LOCK: Final = _LOCK_IN.format("current_schema")
+_LOCK_OF: Final = _LOCK_IN.format("%b")
 
 #: That of those who stand by, which they share.
 _STANDBY_LOCK: Final = "hashtextextended('stomp-gateway standby ' || current_schema, 0)"
+
+#: The sessions that hold the lock of this number.
+_HOLDERS: Final = (
+    "pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    "AND (classid::bigint << 32 | objid::bigint) = {}"
+)
 #: What the sessions of one that stands by are called, before its name.
 _STANDBY: Final = f"{NAME} standby "
 
@@ -209,12 +217,7 @@ def is_locked(schema: str) -> str:
 
     :param schema: an expression of SQL for its name.
     """
-    key = f"hashtextextended('stomp-gateway ' || {schema}, 0)"
-    return (
-        "EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted "
-        "AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-        f"AND (classid::bigint << 32 | objid::bigint) = {key})"
-    )
+    return f"EXISTS (SELECT 1 FROM {_HOLDERS.format(_LOCK_IN.format(schema))})"
 
 
 def _lock(database: Database, session: Session, seconds: float) -> bool:
@@ -371,10 +374,8 @@ def standbys(session: Session) -> list[str]:
     """
     found = session.execute(
         f"""
-        SELECT substr(application_name, {len(_STANDBY) + 1}) FROM pg_locks JOIN pg_stat_activity USING (pid)
-        WHERE locktype = 'advisory' AND objsubid = 1 AND granted
-            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            AND (classid::bigint << 32 | objid::bigint) = {_STANDBY_LOCK}
+        SELECT substr(application_name, {len(_STANDBY) + 1}) FROM pg_stat_activity
+        WHERE pid IN (SELECT pid FROM {_HOLDERS.format(_STANDBY_LOCK)})
         ORDER BY 1
         """
     ).fetchall()
