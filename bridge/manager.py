@@ -232,7 +232,8 @@ class BridgeServiceManager:
     async def autostart(self, name: str | None = None) -> list[Outcome]:
         """Start those that are to start with the instance.
 
-        One that its operator has stopped stays so. The failure of one does not stop the others, and is the caller's to report.
+        One that its operator has stopped stays so. The failure of one does not stop the others, and
+        is the caller's to report.
 
         :param name: only this one, if it is one of them.
         """

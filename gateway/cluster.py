@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the cluster.
 _LOOK_SECONDS: Final = 1.0
-#: Seconds between two looks after which nothing is known of others.
+#: Where two looks are further apart, in seconds, what was seen of others before counts no more.
 _BLIND_SECONDS: Final = 5.0
 #: Seconds between two looks for a bridge that is on its way.
 _ARRIVAL_LOOK_SECONDS: Final = 0.2
