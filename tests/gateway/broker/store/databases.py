@@ -61,6 +61,19 @@ def looking(database: Database) -> Iterator[Session]:
         session.close()
 
 
+def session_of_others(database: Database, *, held: bool) -> Session:
+    """A session that is not the store's.
+
+    :param held: it holds a snapshot.
+    """
+    session = database.connect("somebody else")
+    if held:
+        session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        session.execute("SELECT 1")
+        session.execute("SET idle_in_transaction_session_timeout = 0")
+    return session
+
+
 def end_sessions(database: Database) -> None:
     """End the owner's sessions, as an administrator may, or a fault."""
     from gateway.broker.store.postgresql import ownership

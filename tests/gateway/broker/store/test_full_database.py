@@ -24,6 +24,7 @@ from tests.gateway.broker.store.databases import (
     end_sessions,
     looking,
     postgresql_store,
+    session_of_others,
 )
 from tests.gateway.broker.store.harness import QueueReactor, batch_of, insert, row
 from tests.gateway.broker.store.processes import FullDisk
@@ -254,11 +255,7 @@ def test_large_messages_that_pass_through_leave_nothing(
 
     Half of the space is that of others. Another session perhaps holds a snapshot.
     """
-    other = database.connect("somebody else")
-    if held:
-        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        other.execute("SELECT 1")
-        other.execute("SET idle_in_transaction_session_timeout = 0")
+    other = session_of_others(database, held=held)
     store = postgresql_store(database, reactor.reactor, shift=16)
     store.open()
     reactor.close_later(store)

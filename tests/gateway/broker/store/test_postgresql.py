@@ -21,6 +21,7 @@ from tests.gateway.broker.store.databases import (
     database_at,
     end_sessions,
     postgresql_store,
+    session_of_others,
 )
 from tests.gateway.broker.store.harness import (
     History,
@@ -413,11 +414,7 @@ def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool
 
     The size at the end is that of the beginning; the rates are printed.
     """
-    other = database.connect("somebody else")
-    if held:
-        other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        other.execute("SELECT 1")
-        other.execute("SET idle_in_transaction_session_timeout = 0")
+    other = session_of_others(database, held=held)
     # Segments of the size that they have in earnest: a shift of 16.
     store = postgresql_store(database, reactor.reactor, shift=16)
     store.open()
