@@ -421,7 +421,8 @@ def test_one_that_was_taken_for_dead_lets_its_bridge_go(
     west.until_bridge("west", "STARTED")
     east.signal(signal.SIGCONT)
     east.until_said(f"bridge {BRIDGE} is broker west's now, and was stopped here")
-    assert east.ready
+    # It serves its clients on, once it has proven to the database that it still owns its broker.
+    until(lambda: east.ready, lambda: f"{east.health()}\n{east.log}")
     assert east.bridges[BRIDGE] == ("west", "STARTED")
 
 

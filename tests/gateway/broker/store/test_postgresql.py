@@ -412,7 +412,8 @@ def pass_through(
 def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool) -> None:
     """Messages pass through, while another session perhaps holds a snapshot.
 
-    The size at the end is that of the beginning; the rates are printed.
+    After each fifth of them the tables become as small as three segments (13 MB each) again; the
+    rates are printed.
     """
     other = session_of_others(database, held=held)
     # Segments of the size that they have in earnest: a shift of 16.
@@ -423,11 +424,11 @@ def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool
     sizes, rates = [], []
     for number in range(5):
         rates.append(pass_through(store, reactor, part, 1 + number * part))
-        until(lambda: size(database) < 60_000_000, lambda: f"{size(database)} octets are left")
+        # The segment that is written, the one before it, and one that is about to be dropped.
+        until(lambda: size(database) < 42_000_000, lambda: f"{size(database)} octets are left")
         sizes.append(size(database))
     other.close()
     print(f"sizes {sizes}, rates {[round(rate) for rate in rates]}")
-    assert sizes[-1] < 2 * sizes[0] + 10_000_000
 
 
 @pytest.mark.parametrize("held", [False, True])
