@@ -330,7 +330,8 @@ class Gateway(Service):
         """Become the owner, if no other process has."""
         admin, began = self.admin, self._reactor.seconds()
         try:
-            own()
+            with self._health.answered_beside("this process opens the broker, to own it"):
+                own()
         except (StoreDamaged, StoreVersionUnknown) as error:
             raise StartRefused([str(error)]) from error
         except StoreError as error:

@@ -3,13 +3,21 @@
 Two resources over HTTP, without a login: ``/live`` says that the process runs, ``/ready`` whether
 clients can be served here. Each answers 200 or 503 and a JSON object that says why. Owns the
 listener and the form; what the health is, its user says.
+
+A process that takes over a broker of millions of messages cannot serve its reactor for seconds. Then
+a thread answers on the same port: a supervisor that ended the process would only have the next one
+begin anew.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from socket import socket
 from typing import Any, Final
 
 from klein import Klein
@@ -22,6 +30,10 @@ from gateway.instance.listening import server_endpoint
 _CONNECTIONS: Final = 64
 #: Seconds after which a silent client is disconnected.
 _IDLE_SECONDS: Final = 10
+#: The same where a thread answers one at a time, and may be waited for when the reactor runs again.
+_BESIDE_IDLE_SECONDS: Final = 0.2
+#: How soon that thread sees that it is over.
+_POLL_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -67,14 +79,33 @@ class HealthService:
         listening, self._listening = self._listening, None
         return None if listening is None else listening.stopListening()
 
+    @contextmanager
+    def answered_beside(self, why: str) -> Iterator[None]:
+        """Answer from a thread while the body keeps the reactor busy.
+
+        :param why: clients cannot be served meanwhile, a sentence.
+        """
+        if self._listening is None:
+            yield
+            return
+        listening: Any = self._listening
+        beside = _Beside(listening.socket.dup(), Health("starting", (why,)))
+        thread = threading.Thread(
+            target=beside.serve_forever, args=(_POLL_SECONDS,), name="health", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            beside.shutdown()
+            thread.join()
+            beside.server_close()
+
     def _live(self, request: Any) -> bytes:
-        return _answer(request, True, {"live": True, "state": self._health().state})
+        return _answer(request, *_life(self._health()))
 
     def _ready(self, request: Any) -> bytes:
-        health = self._health()
-        ready = not health.reasons
-        answer = {"ready": ready, "state": health.state, "reasons": list(health.reasons)}
-        return _answer(request, ready, answer)
+        return _answer(request, *_readiness(self._health()))
 
 
 class _Site(Site):
@@ -86,8 +117,61 @@ class _Site(Site):
         """Nothing."""
 
 
+class _Beside(HTTPServer):
+    """Answers on a socket that listens already. :param health: what it says."""
+
+    def __init__(self, listening: socket, health: Health) -> None:
+        super().__init__(("", 0), _Asked, bind_and_activate=False)
+        # One of its own, which was never bound.
+        self.socket.close()
+        self.socket = listening
+        self.health = health
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Nothing: who asked has gone, or was too slow."""
+
+
+class _Asked(BaseHTTPRequestHandler):
+    timeout = _BESIDE_IDLE_SECONDS
+    server: _Beside
+
+    def do_GET(self) -> None:
+        """Answer as the resources do."""
+        forms = {"/live": _life, "/ready": _readiness}
+        form = forms.get(self.path.partition("?")[0])
+        if form is None:
+            self.send_error(404)
+            return
+        well, value = form(self.server.health)
+        body = _body(value)
+        self.send_response(200 if well else 503)
+        for name, text in {**_HEADERS, "Content-Length": str(len(body))}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+_HEADERS: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+
+
+def _life(health: Health) -> tuple[bool, object]:
+    return True, {"live": True, "state": health.state}
+
+
+def _readiness(health: Health) -> tuple[bool, object]:
+    ready = not health.reasons
+    return ready, {"ready": ready, "state": health.state, "reasons": list(health.reasons)}
+
+
 def _answer(request: Any, well: bool, value: object) -> bytes:
     request.setResponseCode(200 if well else 503)
-    request.setHeader(b"Content-Type", b"application/json")
-    request.setHeader(b"Cache-Control", b"no-store")
+    for name, text in _HEADERS.items():
+        request.setHeader(name, text)
+    return _body(value)
+
+
+def _body(value: object) -> bytes:
     return json.dumps(value).encode() + b"\n"
