@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ def xa_activemq(ref: str, port: int) -> Factory:
 
 
 def filled(port: int, queue: str, count: int) -> None:
-    """Send large messages whose bodies begin with their numbers, and wait until they are stored."""
+    """Send and store large messages whose bodies begin with their numbers."""
     with Client(port) as client:
         for number in range(count):
             body = b"%06d" % number + bytes(SIZE - 6)
@@ -125,7 +126,9 @@ def test_a_backlog_of_large_messages_arrives(
                 client.write(encode("ACK", {"id": frame.headers["ack"]}))
             client.ask("DISCONNECT", {})
         trips = beating.stop()
-        assert numbers == list(range(count))
+        assert numbers == list(range(count)), (
+            f"{[pair for pair in pairwise(numbers) if pair[1] != pair[0] + 1]}\n{gateway.log[-3000:]}"
+        )
         assert java_processes(gateway.pid) == java, gateway.log[-3000:]
         told = gateway.until_link(
             large.name, lambda told: not told["in_flight"], "nothing in flight"
