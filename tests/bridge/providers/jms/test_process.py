@@ -363,6 +363,8 @@ async def test_what_is_asked_when_it_is_killed_has_an_answer(classes: Path) -> N
     lost: Deferred[Exception] = Deferred()
     connection = await provider.connect(GUEST, "mine", lost.callback)
     session = connection.session(Mode.AUTO)
+    # What is stopped answers nothing before it is killed.
+    os.kill(of(provider).pid, signal.SIGSTOP)
     session.send([Message(Headers(Queue("q"), properties={"hang": True}), b"")])
     sent, found = told(session.completion), provider.look_up("slow", provider.factory.environment)
     unsubscribed = connection.unsubscribe("durable")
