@@ -12,6 +12,7 @@ begin anew.
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 from klein import Klein
 from twisted.internet.interfaces import IListeningPort
+from twisted.logger import Logger
 from twisted.web.server import Site
 
 from gateway.instance.listening import server_endpoint
@@ -34,6 +36,9 @@ _IDLE_SECONDS: Final = 10
 _BESIDE_IDLE_SECONDS: Final = 0.2
 #: How soon that thread sees that it is over.
 _POLL_SECONDS: Final = 0.02
+_HEADERS: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
+
+_log: Final = Logger(namespace="gateway.health")
 
 
 @dataclass(frozen=True)
@@ -102,10 +107,17 @@ class HealthService:
             beside.server_close()
 
     def _live(self, request: Any) -> bytes:
-        return _answer(request, *_life(self._health()))
+        return self._told(request, _life)
 
     def _ready(self, request: Any) -> bytes:
-        return _answer(request, *_readiness(self._health()))
+        return self._told(request, _readiness)
+
+    def _told(self, request: Any, form: Callable[[Health], tuple[bool, object]]) -> bytes:
+        status, body = _answer(form(self._health()))
+        request.setResponseCode(status)
+        for name, text in _HEADERS.items():
+            request.setHeader(name, text)
+        return body
 
 
 class _Site(Site):
@@ -128,7 +140,9 @@ class _Beside(HTTPServer):
         self.health = health
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Nothing: who asked has gone, or was too slow."""
+        """Log what is not the doing of a client that has gone or is too slow."""
+        if not isinstance(sys.exception(), OSError):
+            _log.failure("who asked for the health got no answer")
 
 
 class _Asked(BaseHTTPRequestHandler):
@@ -137,14 +151,12 @@ class _Asked(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer as the resources do."""
-        forms = {"/live": _life, "/ready": _readiness}
-        form = forms.get(self.path.partition("?")[0])
+        form = _FORMS.get(self.path.partition("?")[0])
         if form is None:
             self.send_error(404)
             return
-        well, value = form(self.server.health)
-        body = _body(value)
-        self.send_response(200 if well else 503)
+        status, body = _answer(form(self.server.health))
+        self.send_response(status)
         for name, text in {**_HEADERS, "Content-Length": str(len(body))}.items():
             self.send_header(name, text)
         self.end_headers()
@@ -152,9 +164,6 @@ class _Asked(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Nothing."""
-
-
-_HEADERS: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
 
 
 def _life(health: Health) -> tuple[bool, object]:
@@ -166,12 +175,11 @@ def _readiness(health: Health) -> tuple[bool, object]:
     return ready, {"ready": ready, "state": health.state, "reasons": list(health.reasons)}
 
 
-def _answer(request: Any, well: bool, value: object) -> bytes:
-    request.setResponseCode(200 if well else 503)
-    for name, text in _HEADERS.items():
-        request.setHeader(name, text)
-    return _body(value)
+#: What is asked for, and what makes the answer.
+_FORMS: Final = {"/live": _life, "/ready": _readiness}
 
 
-def _body(value: object) -> bytes:
-    return json.dumps(value).encode() + b"\n"
+def _answer(told: tuple[bool, object]) -> tuple[int, bytes]:
+    """Return the status and the body."""
+    well, value = told
+    return 200 if well else 503, json.dumps(value).encode() + b"\n"
