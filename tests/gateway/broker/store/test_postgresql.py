@@ -412,8 +412,8 @@ def pass_through(
 def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool) -> None:
     """Messages pass through, while another session perhaps holds a snapshot.
 
-    After each fifth of them the tables become as small as three segments (13 MB each) again; the
-    rates are printed.
+    After each fifth of them the tables become as small as three segments (13 MB each) again, and at
+    the end as they were at the beginning; the rates are printed.
     """
     other = session_of_others(database, held=held)
     # Segments of the size that they have in earnest: a shift of 16.
@@ -427,6 +427,8 @@ def soak(database: Database, reactor: QueueReactor, messages: int, *, held: bool
         # The segment that is written, the one before it, and one that is about to be dropped.
         until(lambda: size(database) < 42_000_000, lambda: f"{size(database)} octets are left")
         sizes.append(size(database))
+    bound = 2 * sizes[0] + 10_000_000
+    until(lambda: size(database) < bound, lambda: f"{size(database)} octets are left of {sizes}")
     other.close()
     print(f"sizes {sizes}, rates {[round(rate) for rate in rates]}")
 
