@@ -6,9 +6,9 @@ Python has fewer number types than Java, and a bridge must give each back as it 
 ``int`` is a Java long, a plain ``float`` a double; the others are subclasses, so that they compute
 as numbers and still know what they are.
 
-Owns the types and their encoding. Knows nothing of messages, nor of which names and types JMS
-allows where: the maker of a message checks that, and everything that is a :data:`Value` can be
-encoded.
+Owns the types, their form as text, and their encoding. Knows nothing of messages, nor of which
+names and types JMS allows where: the maker of a message checks that, and everything that is a
+:data:`Value` can be encoded.
 
 The encoding
 ============
@@ -85,6 +85,17 @@ class Char(str):
 
 #: ``bytes`` and :class:`Char` appear in map and stream bodies only, ``None`` is Java's null.
 Value: TypeAlias = bool | int | float | str | bytes | None
+
+
+def text_of(value: Value) -> str:
+    """The string form of a property (JMS 1.1, section 3.5.4); null is empty."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value)
 
 
 class MalformedValues(MessagingError):

@@ -19,7 +19,7 @@ from gateway.messaging.message import (
     Headers,
     Message,
 )
-from gateway.messaging.values import Value
+from gateway.messaging.values import text_of
 from gateway.reactor.turn import Turn
 from gateway.stomp import destinations
 from gateway.stomp.client_headers import ENVELOPE
@@ -46,17 +46,6 @@ class UnsendableBody(Exception):
 
 
 _PRIORITIES: Final = tuple(str(priority) for priority in range(10))
-
-
-def text_of(value: Value) -> str:
-    """The string form of a property (JMS 1.1, section 3.5.4); null is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value)
 
 
 class MessageEncoder:
