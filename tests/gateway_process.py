@@ -7,9 +7,11 @@ fixtures. Nothing here reads the gateway's own modules: what is tested is the pr
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -33,8 +35,8 @@ INSTANCE: Final = "test"
 #: As its users start it.
 COMMAND: Final = (sys.executable, "-c", "from gateway.command import main; main()")
 #: How long a start, an end or an expected line of output may take before the test fails, in
-#: seconds.
-PATIENCE: Final = 30.0
+#: seconds. A busy machine may need many of them, so nothing is concluded from what came within.
+PATIENCE: Final = 120.0
 
 # Below the ports that Linux hands out for outgoing connections, so that nobody's connection takes
 # one before its server does.
@@ -169,13 +171,16 @@ class GatewayProcess:
         self.tls_port = free_port()
         self.port_mapper_port = free_port()
         self.tls = tls
-        #: What the gateway has printed since its last start, standard output and error together.
+        #: What was heard of the gateway since its last start, standard output and error together.
         self.output: list[str] = []
         self._environment = environment
         self._process: subprocess.Popen[bytes] | Forked | None = None
         self._reader: threading.Thread | None = None
         self._printed = threading.Condition()
         self._silent = True
+        self._heard: int | None = None
+        self._begun = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         made = {
             "imq.hostname": HOST,
             "imq.bridge.stomp.tcp.port": str(self.port),
@@ -210,8 +215,9 @@ class GatewayProcess:
 
     @property
     def said(self) -> str:
-        """What the gateway has printed since its last start."""
+        """What the gateway has printed since its last start: all of it, up to now."""
         with self._printed:
+            self._hear()
             return "".join(self.output)
 
     @property
@@ -232,9 +238,11 @@ class GatewayProcess:
         arguments += [f"-D{name}={value}" for name, value in self.settings.items()]
         self.output = []
         self._silent = False
+        self._begun = ""
+        self._decoder.reset()
         environment = dict(os.environ if self._environment is None else self._environment)
-        heard, says = os.pipe()
-        self._reader = threading.Thread(target=self._read, args=(heard,), daemon=True)
+        self._heard, says = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(self._heard,), daemon=True)
         self._reader.start()
         try:
             if self._command is None:
@@ -369,11 +377,30 @@ class GatewayProcess:
         return self._process
 
     def _read(self, heard: int) -> None:
-        with open(heard, errors="replace") as output:
-            for line in output:
-                with self._printed:
-                    self.output.append(line)
-                    self._printed.notify_all()
+        """On a thread of its own: hear what it prints, until the end."""
+        waiting = select.poll()
+        waiting.register(heard, select.POLLIN)
+        while not self._silent:
+            waiting.poll()
+            with self._printed:
+                self._hear()
         with self._printed:
-            self._silent = True
-            self._printed.notify_all()
+            self._heard = None
+            os.close(heard)
+
+    def _hear(self) -> None:
+        """Take the lines that it has printed by now. The lock is held."""
+        if self._heard is None:
+            return
+        ready = select.poll()
+        ready.register(self._heard, select.POLLIN)
+        while not self._silent and ready.poll(0):
+            octets = os.read(self._heard, 65536)
+            self._silent = not octets
+            self._begun += self._decoder.decode(octets, final=self._silent)
+            # Whole lines only, as a part of one could be mistaken for it.
+            whole, end, self._begun = self._begun.rpartition("\n")
+            self.output.append(whole + end)
+            if self._silent:
+                self.output.append(self._begun)
+        self._printed.notify_all()

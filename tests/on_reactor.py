@@ -10,15 +10,15 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet import reactor
 from twisted.internet.defer import ensureDeferred
 
-#: Seconds after which a test has hung; on a busy machine one that has not may take a good part of
-#: them.
-_LONGEST_TEST: Final = 60.0
+#: Seconds after which a test has hung, longer than one wait may last; on a busy machine one that has
+#: not may take a good part of them.
+_LONGEST_TEST: Final = 120.0
 
 _clock: Any = reactor
 
 
 def on_reactor(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
-    """Run a coroutine as a test, for at most a minute."""
+    """Run a coroutine as a test, for at most two minutes."""
 
     @wraps(test)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -247,7 +247,7 @@ def test_a_link_that_says_nothing_is_transacted_and_works(tmp_path: Path) -> Non
     with process, Client(process.port) as client:
         process.wait_for_output("bridge orders STARTED: link ab STARTED")
         client.ask("SUBSCRIBE", {"destination": "/queue/B", "id": "1", "ack": "auto"})
-        client.store("/queue/A", b"whole")
+        client.send("/queue/A", b"whole")
         assert client.message().body == b"whole"
 
 

@@ -22,7 +22,7 @@ from bridge.providers.jms.java_command import JavaOptions
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.provider import Capabilities, Connection, Credentials, Mode, Provider
 from tests.contract.backends.embedded import EmbeddedMemory
-from tests.contract.waiting import until
+from tests.contract.waiting import LONGEST_WAIT, until
 from tests.on_reactor import on_reactor
 
 clock: Any = reactor
@@ -108,7 +108,7 @@ class Bench:
     async def take(
         self, way: ConnectionLender, lost: Callable[[MessagingError], None] = ignored
     ) -> Lease:
-        return await way.borrow(lost).addTimeout(10, clock)
+        return await way.borrow(lost).addTimeout(LONGEST_WAIT, clock)
 
     async def used(self, way: ConnectionLender) -> Lease:
         """A lease that was given back at once."""
@@ -160,7 +160,7 @@ def benched(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any
                 bench.provider.release()
             closing = bench.connections.close()
             bench.clock.advance(100)
-            await closing.addTimeout(10, clock)
+            await closing.addTimeout(LONGEST_WAIT, clock)
             await until(
                 lambda: not bench.alive(), lambda: f"{bench.alive()} connections are still open"
             )

@@ -595,15 +595,18 @@ async def test_it_can_be_stopped_when_it_is_paused(place: Place) -> None:
 
 @pytest.mark.process
 @on_reactor
-async def test_a_stop_ends_a_start_that_waits_for_a_provider(place: Place) -> None:
+async def test_a_stop_ends_a_start_that_waits_for_a_provider(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A stop that waited for the start would not be over in its own time.
+    monkeypatch.setattr(jms_bridge, "START_S", 3600.0)
     with nobody() as port:
         place.write(document(link("ab", to="there"), factories=stomp("there", port)))
         starting = place.bridge.start()
         await until(lambda: place.states() == {"ab": LinkState.STARTING}, place.states)
         assert place.state() is BridgeState.STARTING
-        began = time.monotonic()
         await place.bridge.stop()
-        assert time.monotonic() - began < STOP_S / 2
+        assert not [line for line in place.logged if "in time" in line]
         assert place.state() is BridgeState.STOPPED
         assert "it was stopped meanwhile" in str(await wrong(starting))
         assert place.bridge.problem == ""

@@ -32,6 +32,8 @@ from tests.logged import recording
 from tests.on_reactor import on_reactor
 
 NUMBERS = [str(number) for number in range(40)]
+#: Seconds that a stall lasts: a busy machine must not make one by itself.
+STALLED = 1.0
 
 
 def said(brokers: Rig, *words: str) -> list[str]:
@@ -100,8 +102,8 @@ async def stalled(brokers: Rig, link: JMSLink, what: str) -> None:
 async def test_a_target_that_takes_nothing_is_one_line_and_so_is_that_it_goes_on(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trouble, "STALLED_S", 0.05)
-    monkeypatch.setattr(trouble, "LOOK_S", 0.02)
+    monkeypatch.setattr(trouble, "STALLED_S", STALLED)
+    monkeypatch.setattr(trouble, "LOOK_S", STALLED / 5)
     place = brokers.target.backend.flow[0]
     most = brokers.target.backend.flow[1]
     link = await brokers.started(to=place)
@@ -122,8 +124,8 @@ async def test_a_target_that_takes_nothing_is_one_line_and_so_is_that_it_goes_on
 async def test_a_resource_manager_that_does_not_answer_is_one_line(
     brokers: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trouble, "STALLED_S", 0.05)
-    monkeypatch.setattr(trouble, "LOOK_S", 0.02)
+    monkeypatch.setattr(trouble, "STALLED_S", STALLED)
+    monkeypatch.setattr(trouble, "LOOK_S", STALLED / 5)
     slow = Slow.of(brokers.target, "commit")
     await brokers.source.send("a")
     link = await transacted.started(brokers)

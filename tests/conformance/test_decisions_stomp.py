@@ -19,7 +19,7 @@ from uuid import uuid4
 import pytest
 
 from tests.conformance import rewriting
-from tests.conformance.client import PATIENCE, Client, Closed, Frame
+from tests.conformance.client import Client, Closed, Frame
 from tests.conformance.conftest import Connect
 from tests.gateway_process import Certificates, GatewayProcess
 
@@ -47,6 +47,15 @@ def set_up(
         "imq.bridge.stomp.server": "OpenMQ/99",
         "imq.bridge.stomp.setJMSXUserID": "true",
         "imq.bridge.stomp.tls.certificateLogin": "true",
+        **{
+            f"imq.destination.queue.patient{number}.{name}": value
+            for number in range(len(POLICIES))
+            for name, value in (
+                ("initialRedeliveryDelay", HOUR_MS),
+                ("redeliveryDelay", HOUR_MS),
+                ("maximumRedeliveryDelay", "-1"),
+            )
+        },
         "imq.destination.queue.impatient.maximumRedeliveries": "2",
         "imq.destination.queue.impatient.initialRedeliveryDelay": "0",
         "imq.destination.queue.unsendable.maximumRedeliveries": "2",
@@ -303,75 +312,79 @@ def test_joined_ack_and_unsubscribe_before_commit(connect_there: Connect, queue:
 # NACK and the redelivery policy.
 
 
-def _gaps(client: Client, count: int) -> list[float]:
-    """Refuse a message so many times.
-
-    :returns: seconds from each refusal to the next delivery.
-    """
-    gaps = []
-    message = client.message()
-    for _ in range(count):
-        client.nack(message)
-        refused = time.monotonic()
-        message = client.message()
-        gaps.append(message.came - refused)
-    return gaps
+#: A pause that no test waits for.
+HOUR_MS = "3600000"
+POLICIES: list[tuple[dict[str, str], list[float]]] = [
+    ({"initialRedeliveryDelay": "300"}, [0.3, 0.6]),
+    ({"initialRedeliveryDelay": "100", "backOffMultiplier": "5"}, [0.1, 0.5]),
+    (
+        {
+            "initialRedeliveryDelay": "50",
+            "useExponentialBackOff": "False",
+            "redeliveryDelay": "300",
+        },
+        [0.05, 0.3, 0.3],
+    ),
+    (
+        {
+            "initialRedeliveryDelay": "100",
+            "backOffMultiplier": "100",
+            "maximumRedeliveryDelay": "300",
+        },
+        [0.1, 0.3, 0.3],
+    ),
+    (
+        {
+            "initialRedeliveryDelay": "0",
+            "useExponentialBackOff": "false",
+            "redeliveryDelay": "0",
+        },
+        [0, 0, 0, 0, 0],
+    ),
+]
 
 
 def test_nack_redelivers_after_1_s_and_then_2_s(connect: Connect, queue: str) -> None:
+    """Never too early, and before a message that has a longer pause.
+
+    A busy machine delays both.
+    """
     client = connect()
-    client.put(queue, "1")
+    later = {
+        "activemq.initialRedeliveryDelay": "1500",
+        "activemq.useExponentialBackOff": "false",
+        "activemq.redeliveryDelay": "2800",
+    }
     client.subscribe(queue, ack="client-individual")
-    first, second = _gaps(client, 2)
-    assert 0.9 < first < 1.7
-    assert 1.9 < second < 3
+    client.subscribe(f"{queue}.later", "later", ack="client-individual", **later)
+    for destination in (queue, f"{queue}.later"):
+        client.send("SEND", {"destination": destination})
+    both = client.messages(2)
+    for pause in (1, 2):
+        refused = time.monotonic()
+        for message in both:
+            client.nack(message)
+        both = client.messages(2)
+        assert [message["subscription"] for message in both] == ["s", "later"]
+        assert both[0].came - refused > pause - 0.06
 
 
-@pytest.mark.parametrize(
-    ("policy", "expected"),
-    [
-        ({"initialRedeliveryDelay": "300"}, [0.3, 0.6]),
-        ({"initialRedeliveryDelay": "100", "backOffMultiplier": "5"}, [0.1, 0.5]),
-        (
-            {
-                "initialRedeliveryDelay": "50",
-                "useExponentialBackOff": "False",
-                "redeliveryDelay": "300",
-            },
-            [0.05, 0.3, 0.3],
-        ),
-        (
-            {
-                "initialRedeliveryDelay": "100",
-                "backOffMultiplier": "100",
-                "maximumRedeliveryDelay": "300",
-            },
-            [0.1, 0.3, 0.3],
-        ),
-        (
-            {
-                "initialRedeliveryDelay": "0",
-                "useExponentialBackOff": "false",
-                "redeliveryDelay": "0",
-            },
-            [0, 0, 0, 0, 0],
-        ),
-    ],
-)
-def test_nack_follows_the_policy_of_the_subscribe(
-    connect: Connect, queue: str, policy: dict[str, str], expected: list[float]
-) -> None:
-    client = connect()
-    client.put(queue, "1")
+@pytest.mark.parametrize("number", range(len(POLICIES)))
+def test_nack_follows_the_policy_of_the_subscribe(connect_there: Connect, number: int) -> None:
+    """It comes after the pause, and not after that of the destination."""
+    policy, pauses = POLICIES[number]
+    client = connect_there()
+    client.put(f"/queue/patient{number}", "1")
     headers = {f"activemq.{name}": value for name, value in policy.items()}
-    assert (
-        client.ask(
-            "SUBSCRIBE", {"destination": queue, "ack": "client-individual", **headers}, id="s"
-        )
-        == []
-    )
-    for gap, wanted in zip(_gaps(client, len(expected)), expected, strict=True):
-        assert wanted - 0.06 < gap < wanted + 0.7
+    client.subscribe(f"/queue/patient{number}", ack="client-individual", **headers)
+    message = client.message()
+    for pause in pauses:
+        refused = time.monotonic()
+        client.nack(message)
+        message = client.message()
+        assert message.came - refused > pause - 0.06
+    client.ack(message)
+    assert client.sync() == []
 
 
 @pytest.mark.parametrize(("most", "attempts"), [(None, 6), ("0", 1), ("2", 3), ("9", 10)])
@@ -512,7 +525,7 @@ def test_given_back_is_redelivered_at_once_in_order_and_without_limit(
         else:
             client.close()
         client = connect()
-    assert time.monotonic() - start < 8, "as many refusals would have taken more than two minutes"
+    assert time.monotonic() - start < 100, "as many refusals would have taken more than two minutes"
 
 
 def test_given_back_too_often_is_dead_where_the_operator_says_so(
@@ -804,9 +817,9 @@ def test_stopping_tells_each_client_rolls_back_and_leaves_the_port_mapper(
     client.subscribe("/queue/q", transaction="t")
     client.ack(client.message())
     assert client.ask("SEND", {"destination": "/queue/q", "transaction": "t"}, "never") == []
-    start = time.monotonic()
     assert gateway.terminate() == 0
-    assert time.monotonic() - start < PATIENCE / 2
+    for late in ("it did not go when the bridge stopped", "has not done in"):
+        assert late not in gateway.log
     for each in (client, idle):
         each.error("stop")
     assert gateway.mapped_ports() == set()

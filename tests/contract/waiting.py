@@ -18,8 +18,8 @@ from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer, Session
 
-#: Seconds that any one wait lasts at most.
-LONGEST_WAIT: Final = 10.0
+#: Seconds that any one wait lasts at most. A busy machine may need many of them.
+LONGEST_WAIT: Final = 60.0
 
 _clock: Any = reactor
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 HOST: Final = "127.0.0.1"
 
 #: How long one frame may take to come before the test fails, in seconds.
-PATIENCE: Final = 60.0
+PATIENCE: Final = 120.0
 
 
 class Gone(Exception):

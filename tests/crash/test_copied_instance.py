@@ -146,7 +146,10 @@ class Moving:
         gateway.operate("stop", link.name)
         gateway.until_link(link.name, lambda told: told["state"] == "STOPPED", "STOPPED")
         produce(gateway.port, link.source_queue, first, last)
-        (self._orders / ORDER).write_text(f"{point}:2 {KILL}")
+        # Whole at once, as it may be read at any moment.
+        order = self._orders / "given"
+        order.write_text(f"{point}:2 {KILL}")
+        order.rename(self._orders / ORDER)
 
         def start() -> None:
             with suppress(AdminError, OSError):  # the gateway that is to answer may be dead by then

@@ -10,6 +10,7 @@ import re
 import sqlite3
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -196,13 +197,15 @@ def test_a_disk_too_full_for_the_reserve_is_told_once_and_costs_nothing(tmp_path
             ]
             assert " SEVERE " in line
             assert f"persistent messages wait until {folder} has {90 * MIB} bytes free" in line
-            used = cpu_seconds(gateway)
+            used, began = cpu_seconds(gateway), time.monotonic()
             assert receipts(producer, 3.0) == []
-            assert cpu_seconds(gateway) - used < 0.3, "it is busy with a disk that is full"
+            used = cpu_seconds(gateway) - used
+            assert used < 0.1 * (time.monotonic() - began), "it is busy with a disk that is full"
             filled.unlink()
             until_logged(gateway, "room again")
             assert producer.frame().headers["receipt-id"] == "sent-2"
-            assert "ack" in [consumer.frame().headers.get("receipt-id") for _ in range(2)]
+            while consumer.frame().headers.get("receipt-id") != "ack":
+                pass
             assert log_of(gateway).count("persistent messages wait until") == 1
 
 

@@ -6,23 +6,28 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from tests.crash.client import PATIENCE
 from tests.gateway_process import GatewayProcess
 
+Held = TypeVar("Held")
+
 _never = threading.Event()
 
 
-def until(condition: Callable[[], object], what: Callable[[], str] | str) -> None:
+def until(condition: Callable[[], Held | None], what: Callable[[], str] | str) -> Held:
     """Ask again until ``condition`` holds.
 
     :param what: for the failure.
+    :returns: what the condition returned when it held, as it may no longer hold.
     :raises AssertionError: it did not in time.
     """
     end = time.monotonic() + PATIENCE
-    while not condition():
+    while not (held := condition()):
         assert time.monotonic() < end, what if isinstance(what, str) else what()
         _never.wait(0.02)
+    return held
 
 
 def log_of(gateway: GatewayProcess) -> str:

@@ -24,7 +24,7 @@ from tests.gateway_process import INSTANCE, ROOT, GatewayProcess
 
 COOKBOOK: Final = ROOT / "docs" / "cookbook"
 #: How long one command may take, in seconds.
-PATIENCE: Final = 60
+PATIENCE: Final = 120
 #: Files of the cookbook that have ports in them.
 _WITH_PORTS: Final = (".xml", ".session")
 #: Of the gateway's settings, those that the test gives by itself.

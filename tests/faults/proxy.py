@@ -25,7 +25,7 @@ from typing import Final, Self, TypeVar, cast
 from tests.gateway_process import HOST, free_port
 
 #: How long a command to the proxy, or a fault that is waited for, may take, in seconds.
-PATIENCE: Final = 60.0
+PATIENCE: Final = 120.0
 #: Octets before a chunk in which a pattern may begin.
 _LONGEST_PATTERN: Final = 4096
 #: Octets that may wait for a receiver before the sender is read no more.

@@ -110,7 +110,7 @@ class Network:
     def link(self, case: Case) -> Link:
         # A heart-beat is missed at twice its interval; it must not be missed because the machine is
         # busy.
-        beat = {"heart_beat_ms": "1000"} if case.silent else {}
+        beat = {"heart_beat_ms": "3000"} if case.silent else {}
         far = stomp(f"far-{case.name}", self.proxies[case.name].port, **beat)
         source, target = (HERE, far) if case.step.target else (far, HERE)
         return Link(case.name, source, target, case.batch, case.quality)

@@ -96,16 +96,16 @@ def test_while_connections_are_refused_it_says_so_and_goes_on_trying(way: str, f
     link, proxy = near.links[f"refused-{way}-20"], far.proxies[f"refused-{way}-20"]
     near.until_moving(link.name)
     far.produce(link, 1, 10)
+    before = int(time.time() * 1000)
     proxy.refuse()
     proxy.drop()
-    before = int(time.time() * 1000)
     told = near.until_link(
         link.name,
         lambda told: told["state"] == "RETRYING" and told["attempt"] >= 3,
         "RETRYING, the third time",
     )
     assert f":{proxy.port}" in told["last_error"], told
-    assert told["last_error_ms"] >= before - 1000, told
+    assert told["last_error_ms"] >= before, told
     near.until_link(
         link.name,
         lambda told: told["next_try_ms"] > told["last_error_ms"],

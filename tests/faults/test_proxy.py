@@ -10,6 +10,7 @@ from contextlib import closing
 
 import pytest
 
+from tests.crash.waiting import until
 from tests.faults.proxy import PATIENCE, Fault, Proxy, Toward, Trigger
 from tests.gateway_process import HOST
 
@@ -139,8 +140,11 @@ def test_it_goes_silent(line: Line) -> None:
 
 def test_it_swallows_new_connections(line: Line) -> None:
     line.proxy.swallow()
-    with socket.create_connection((HOST, line.proxy.port), 0.2) as silent:
+    before = line.proxy.connections
+    with socket.create_connection((HOST, line.proxy.port), PATIENCE) as silent:
         silent.sendall(b"anybody there?")
+        until(lambda: line.proxy.connections > before, "the proxy has not accepted it")
+        silent.settimeout(0.2)
         with pytest.raises(TimeoutError):
             silent.recv(1)
     line.proxy.swallow(False)
@@ -174,12 +178,13 @@ def test_it_cuts_and_heals(line: Line) -> None:
 
 
 def test_an_end_waits_while_the_network_is_cut(line: Line) -> None:
-    line.proxy.delay(0.1)
+    # Time enough to cut the network on a busy machine, too.
+    line.proxy.delay(2)
     line.client.sendall(b"bye")
     line.proxy.cut()
     line.client.close()
     # What was on its way when the network was cut waits, too.
-    line.server.settimeout(0.3)
+    line.server.settimeout(2.5)
     with pytest.raises(TimeoutError):
         line.server.recv(1)
     line.server.settimeout(PATIENCE)

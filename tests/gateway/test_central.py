@@ -300,7 +300,7 @@ def test_a_web_server_that_never_ends(
     with ThreadPoolExecutor() as pool:
         fetching = pool.submit(CentralProperties(web.url, tmp_path / "kept").fetch)
         try:
-            error = fetching.exception(5)
+            error = fetching.exception(60)
         finally:
             web.close()
     assert isinstance(error, CentralUnreadable)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 30
+SECONDS = 120
 
 
 class ClientFailed(Exception):
@@ -186,7 +186,7 @@ class Client:
             transaction=transaction,
         )
 
-    def receive(self, connection: str, seconds: float = 10) -> Received:
+    def receive(self, connection: str, seconds: float = 60) -> Received:
         """The next message. :raises ClientFailed: none came within ``seconds``."""
         answer = self.ask("receive", connection, seconds=seconds)
         if answer is None:

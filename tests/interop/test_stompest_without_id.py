@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     from stompest.config import StompConfig
     from stompest.sync import Stomp
 
-SECONDS = 10
+SECONDS = 60
 
 
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])

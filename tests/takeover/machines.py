@@ -17,11 +17,14 @@ from typing import Any, Final, Self
 from urllib.parse import unquote, urlsplit
 
 from tests.crash.accounting import check
+from tests.crash.client import PATIENCE
 from tests.crash.load import Load
 from tests.crash.waiting import until
 from tests.gateway_process import HOST, GatewayFailed, GatewayProcess, free_port
 
 BROKER: Final = "orders"
+#: Seconds without an answer after which a process is taken for one that is stopped.
+STOPPED: Final = 10.0
 
 
 class Machine(GatewayProcess):
@@ -98,9 +101,12 @@ class Machine(GatewayProcess):
         """Whether it has ended, or prints no more."""
         return self._silent
 
-    def health(self, what: str = "ready") -> tuple[int, dict[str, Any]]:
-        """The status and the answer of its health service; 0 for no answer."""
-        connection = HTTPConnection(HOST, self.health_port, timeout=1)
+    def health(self, what: str = "ready", patience: float = PATIENCE) -> tuple[int, dict[str, Any]]:
+        """The status and the answer of its health service; 0 for no answer.
+
+        :param patience: seconds to wait for one.
+        """
+        connection = HTTPConnection(HOST, self.health_port, timeout=patience)
         try:
             connection.request("GET", f"/{what}")
             response = connection.getresponse()
@@ -112,7 +118,13 @@ class Machine(GatewayProcess):
 
     @property
     def ready(self) -> bool:
-        return self.health()[0] == 200
+        """Whether it says that it serves; a process that is stopped says nothing."""
+        return self.health(patience=STOPPED)[0] == 200
+
+
+def ready_one(machines: list[Machine]) -> Machine | None:
+    """The first that serves, if one does."""
+    return next((machine for machine in machines if machine.ready), None)
 
 
 class Machines:
@@ -137,8 +149,7 @@ class Machines:
     @property
     def owner(self) -> Machine:
         """The one that serves, waited for."""
-        until(lambda: any(machine.ready for machine in self.all), self.told)
-        return next(machine for machine in self.all if machine.ready)
+        return until(lambda: ready_one(self.all), self.told)
 
     def standbys(self, owner: Machine) -> list[Machine]:
         return [machine for machine in self.all if machine is not owner]
@@ -157,9 +168,7 @@ class Machines:
         """
         began = time.monotonic()
         others = self.standbys(owner)
-        until(lambda: any(machine.ready for machine in others), self.told)
-        seconds = time.monotonic() - began
-        return next(machine for machine in others if machine.ready), seconds
+        return until(lambda: ready_one(others), self.told), time.monotonic() - began
 
     def account(self, load: Load, owner: Machine) -> int:
         """Compare what clients were told with what the new owner has."""

@@ -94,7 +94,7 @@ def take(live: Live, queue: str, count: int = 1) -> list[str]:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -468,7 +468,8 @@ async def test_strangers_connections_make_room_for_others(monkeypatch: pytest.Mo
 async def test_strangers_that_dribble_are_cut_off_and_administrators_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(service, "STRANGE_S", 0.5)
+    # An administrator has spoken by then, on a busy machine too.
+    monkeypatch.setattr(service, "STRANGE_S", 2.0)
     async with running() as admin:
         known = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=20)
         assert await deferToThread(_status, known) == 200

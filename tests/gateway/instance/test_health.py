@@ -30,7 +30,7 @@ reactor = cast(Any, global_reactor)
 
 def asked(port: int, what: str) -> tuple[int, str | None, Any]:
     """The status, the type and the answer."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", what)
         response = connection.getresponse()

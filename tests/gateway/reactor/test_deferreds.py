@@ -29,7 +29,7 @@ class Reactor:
         self._handed.put(lambda: call(*arguments))
 
     def take_one(self) -> None:
-        self._handed.get(timeout=5.0)()
+        self._handed.get(timeout=60.0)()
 
     def stop(self) -> None:
         self._pool.stop()
@@ -46,7 +46,7 @@ def test_a_call_that_is_waited_for_no_longer_keeps_its_turn(reactor: Reactor) ->
     turn, go, order = DeferredLock(), threading.Event(), []
 
     def first() -> None:
-        assert go.wait(5.0)
+        assert go.wait(60.0)
         order.append("first")
 
     one = Deferred.fromCoroutine(alone_on_thread(reactor, turn, first))

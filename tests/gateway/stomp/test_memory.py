@@ -9,7 +9,8 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -63,14 +64,34 @@ def frame(client: socket.socket) -> bytes:
 def sent(client: socket.socket, octets: bytes, patience: float = 1.0) -> int:
     """Send as much as the gateway takes.
 
-    :returns: how much that was before it took nothing for a while.
+    :returns: how much that was before it took nothing for a while, or closed the connection.
     """
     client.setblocking(False)
     done = 0
-    while done < len(octets) and select.select([], [client], [], patience)[1]:
-        done += client.send(memoryview(octets)[done : done + _MIB])
+    with suppress(ConnectionError):
+        while done < len(octets) and select.select([], [client], [], patience)[1]:
+            done += client.send(memoryview(octets)[done : done + _MIB])
     client.settimeout(PATIENCE)
     return done
+
+
+def sent_side_by_side(clients: Sequence[socket.socket], octets: bytes) -> list[int]:
+    """As :func:`sent`, for several at a time.
+
+    :returns: how much the gateway took of each before it took nothing of any for a while.
+    """
+    done = dict.fromkeys(clients, 0)
+    for client in clients:
+        client.setblocking(False)
+    while sending := [client for client in clients if done[client] < len(octets)]:
+        _, ready, _ = select.select([], sending, [], 3.0)
+        if not ready:
+            break
+        for client in ready:
+            done[client] += client.send(memoryview(octets)[done[client] : done[client] + _MIB])
+    for client in clients:
+        client.settimeout(PATIENCE)
+    return list(done.values())
 
 
 def answers(client: socket.socket) -> bool:
@@ -208,13 +229,17 @@ def test_unfinished_bodies_stay_within_the_budget(tmp_path: Path) -> None:
     """
     body = b"".join(unfinished(20 * _MIB))
     with GatewayProcess(
-        tmp_path, settings={"imq.memory.budget": "80m", "imq.memory.patience": "3"}
+        # Nobody is ended before all have sent what they can.
+        tmp_path,
+        settings={"imq.memory.budget": "80m", "imq.memory.patience": "10"},
     ) as gateway:
         other = connected(gateway)
         before = resident(gateway)
         clients = [connected(gateway) for _ in range(8)]
-        taken = [sent(client, body) for client in clients]
-        assert sum(count == len(body) for count in taken) in (2, 3)
+        for client in clients[:2]:
+            client.sendall(body)
+        taken = sent_side_by_side(clients[2:], body)
+        assert sum(count == len(body) for count in taken) <= 1
         assert answers(other)
         assert resident(gateway) < before + 120 * _MIB
         ready, _, _ = select.select(clients, [], [], PATIENCE)
@@ -222,7 +247,10 @@ def test_unfinished_bodies_stay_within_the_budget(tmp_path: Path) -> None:
         assert error.startswith(b"ERROR")
         assert b"holds more of the gateway's memory than any other" in error
         assert "memory is short" in gateway.log
-        assert "ends with ERROR: this connection holds more" in gateway.log
+        until(
+            lambda: "ends with ERROR: this connection holds more" in gateway.log,
+            "the log says who was ended",
+        )
         assert answers(other)
         for client in clients:
             client.close()
@@ -262,14 +290,15 @@ def test_a_client_that_does_not_read_its_receipts_is_not_read_and_then_dropped(
         assert sent(client, flood) < len(flood), "the gateway goes on reading"
         assert resident(gateway) < before + 40 * _MIB
         until(lambda: is_dropped(client), "who reads nothing is dropped")
-        assert "the client has read nothing for" in gateway.log
+        until(lambda: "the client has read nothing for" in gateway.log, "the log says why it was")
 
 
 def test_who_reads_slowly_stays_and_who_reads_nothing_is_dropped_however_much_waits(
     tmp_path: Path,
 ) -> None:
     body = bytes(24 * _MIB)
-    with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.output.timeout": "2"}) as gateway:
+    # A busy machine may keep a slow reader from reading for some seconds.
+    with GatewayProcess(tmp_path, settings={"imq.bridge.stomp.output.timeout": "6"}) as gateway:
         slow, stalled, sender = (connected(gateway) for _ in range(3))
         for reader in (slow, stalled):
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -282,17 +311,19 @@ def test_who_reads_slowly_stays_and_who_reads_nothing_is_dropped_however_much_wa
         end = time.monotonic() + PATIENCE
         while not is_dropped(stalled):
             assert time.monotonic() < end, "who reads nothing is dropped"
-            read += len(slow.recv(16 * 1024))
+            read += len(slow.recv(8 * 1024))
             select.select([], [], [], 0.05)
         assert read < len(body) // 2, "or it was not slow"
         while read < len(body):
-            read += len(slow.recv(_MIB))
+            octets = slow.recv(_MIB)
+            assert octets, "who reads slowly is not dropped"
+            read += len(octets)
         assert not is_dropped(slow)
 
 
 def test_a_frame_that_stands_still_is_ended(tmp_path: Path) -> None:
     with (
-        GatewayProcess(tmp_path, settings={"imq.bridge.stomp.input.timeout": "1"}) as gateway,
+        GatewayProcess(tmp_path, settings={"imq.bridge.stomp.input.timeout": "3"}) as gateway,
         connected(gateway) as client,
     ):
         for part in unfinished(10 * _MIB):
@@ -300,7 +331,7 @@ def test_a_frame_that_stands_still_is_ended(tmp_path: Path) -> None:
         error = frame(client)
         assert error.startswith(b"ERROR")
         assert b"does not go on" in error
-        assert "does not go on" in gateway.log
+        until(lambda: "does not go on" in gateway.log, "the log says so")
 
 
 def test_the_memory_store_holds_senders_back_when_its_memory_is_full(tmp_path: Path) -> None:
@@ -388,6 +419,8 @@ def test_messages_that_nobody_acknowledges_stay_within_the_budget(
         clients = [connected(gateway) for _ in range(5)]
         for client in clients:
             client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0")
+        for client in clients:
+            assert client.recv(1, socket.MSG_PEEK), "each is given something"
         read = arrived(clients)
         assert all(part.count(b"MESSAGE\n") for part in read.values())
         delivered = sum(part.count(b"MESSAGE\n") for part in read.values())
@@ -406,7 +439,7 @@ def test_messages_that_nobody_acknowledges_stay_within_the_budget(
                     client.sendall(
                         b"ACK\nid:" + part[number + 5 : part.index(b"\n", number + 1)] + b"\n\n\0"
                     )
-            read = arrived(clients, _MIB)
+            read = arrived(clients, _MIB, PATIENCE)
             more = sum(part.count(b"MESSAGE\n") for part in read.values())
             assert any(read.values()), f"{left} of {count} messages never come"
             left -= more
@@ -438,7 +471,7 @@ def test_what_consumers_give_back_stays_within_the_budget(
                 assert (
                     sum(
                         part.count(b"MESSAGE\n")
-                        for part in arrived([client], count * (_MIB + 100)).values()
+                        for part in arrived([client], count * (_MIB + 100), PATIENCE).values()
                     )
                     == count
                 )
@@ -449,7 +482,7 @@ def test_what_consumers_give_back_stays_within_the_budget(
         assert answers(sender)
         client = connected(gateway)
         client.sendall(b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:auto\n\n\0")
-        part = arrived([client], count * (_MIB + 100))[client]
+        part = arrived([client], count * (_MIB + 100), PATIENCE)[client]
         assert [int(each.split(b"\n")[0]) for each in part.split(b"\nnumber:")[1:]] == [
             *range(count)
         ]

@@ -6,7 +6,7 @@ use JSON::PP;
 use Net::Stomp;
 use Net::Stomp::Frame;
 
-use constant SECONDS => 10;
+use constant SECONDS => 60;
 
 my (%connections, %waiting, @received);
 my $receipts = 0;

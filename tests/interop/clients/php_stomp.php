@@ -1,7 +1,7 @@
 <?php
 // Drives PHP's stomp extension, which speaks STOMP 1.0.
 
-const SECONDS = 10;
+const SECONDS = 60;
 
 $connections = [];
 $received = [];

@@ -4,7 +4,7 @@ require "json"
 require "stomp"
 require "timeout"
 
-SECONDS = 10
+SECONDS = 60
 
 class RubyStomp
   def initialize

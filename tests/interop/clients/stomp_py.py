@@ -11,7 +11,7 @@ import stomp
 from tests.interop.clients.lines import serve
 
 CLASSES = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
-SECONDS = 10
+SECONDS = 60
 
 
 class Inbox(stomp.ConnectionListener):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from stompest.sync import Stomp
 
 from tests.interop.clients.lines import serve
 
-SECONDS = 10
+SECONDS = 60
 
 
 class Stompest:

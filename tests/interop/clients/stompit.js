@@ -7,7 +7,7 @@ const readline = require("readline");
 const fs = require("fs");
 const stompit = require(path.join(process.argv[2], "node_modules", "stompit"));
 
-const SECONDS = 10;
+const SECONDS = 60;
 
 // An ERROR frame ends stompit's connection, which tells the callback, and then the half-read frame, to which nobody can listen.
 process.on("uncaughtException", (error) => {

@@ -270,7 +270,7 @@ async def test_consumers_of_an_abandoned_session_have_no_share_once_its_call_has
     stays = await sharing.at(server.openwire_port).connect(GUEST, None, not_lost)
     await consume(stays, Queue("share.stays"))
     lost: Deferred[Exception] = Deferred()
-    provider = sharing.at(proxy.port, send_timeout_s=2.0, close_timeout_s=2.0)
+    provider = sharing.at(proxy.port, send_timeout_s=6.0, close_timeout_s=2.0)
     connection = await provider.connect(GUEST, None, lost.callback)
     session = connection.session(Mode.TRANSACTED)
     for number in range(3):
@@ -282,7 +282,7 @@ async def test_consumers_of_an_abandoned_session_have_no_share_once_its_call_has
     await deferToThread(proxy.silence)
     session.send([Message(Headers(Queue("share.silent")), b"")])
     session.commit(lambda error: None)
-    assert "did not return within 2 s" in str(await lost)
+    assert "did not return within 6 s" in str(await lost)
     await deferToThread(proxy.drop)
     await sharing.until(1)
     await stays.close()

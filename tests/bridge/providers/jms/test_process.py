@@ -93,6 +93,25 @@ def failures(logged: Sequence[LogEvent]) -> list[str]:
     return [str(event["log_failure"].value) for event in logged if "log_failure" in event]
 
 
+class Standing:
+    """The reactor with a clock that can stand still.
+
+    So no pause passes by itself.
+
+    :ivar still: what the clock shows then, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self.still: float | None = None
+
+    def seconds(self) -> float:
+        now: float = clock.seconds()
+        return now if self.still is None else self.still
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(clock, name)
+
+
 class Using:
     def __init__(self, there: JavaProcess) -> None:
         self.lost: Deferred[str] = Deferred()
@@ -473,7 +492,8 @@ async def test_a_listener_that_fails_when_its_connection_is_lost_loses_no_other(
 
 @on_reactor
 async def test_one_that_dies_again_and_again_is_started_less_often(classes: Path) -> None:
-    java = Supervisor(clock, JavaOptions(str(classes), options=SMALL, apart="dies"))
+    standing = Standing()
+    java = Supervisor(standing, JavaOptions(str(classes), options=SMALL, apart="dies"))
 
     async def die() -> None:
         there = await java.running(30)
@@ -482,6 +502,7 @@ async def test_one_that_dies_again_and_again_is_started_less_often(classes: Path
 
     await die()
     # At once, the first time.
+    standing.still = clock.seconds()
     await die()
     with pytest.raises(
         ProviderUnavailable,
@@ -490,6 +511,7 @@ async def test_one_that_dies_again_and_again_is_started_less_often(classes: Path
         await java.running(30)
     assert java.process is None
     await until(lambda: java._not_before <= clock.seconds())
+    standing.still = clock.seconds()
     await die()
     with pytest.raises(ProviderUnavailable, match=r"it is started again in [12] s"):
         await java.running(30)

@@ -66,7 +66,7 @@ class Gateway:
                 tls_port=0,
                 tls_enabled=True,
                 session=SessionOptions(heartbeat_send_ms=50, heartbeat_receive_ms=50),
-                transport=TransportOptions(connect_timeout_s=1),
+                transport=TransportOptions(connect_timeout_s=3),
             ),
             CERTIFICATES.server(),
         )
@@ -131,7 +131,8 @@ async def test_nothing_but_heart_beats_comes_until_all_comes_in_order(
     tls: bool, tmp_path: Path
 ) -> None:
     async with running(tmp_path) as gateway:
-        beats = "heart-beat:100,100\n"
+        # Silent for twice a second, a client is dropped while it can be read.
+        beats = "heart-beat:1000,100\n"
         sender, receiver = await gateway.connected(tls, beats), await gateway.connected(tls, beats)
         octets = {sender: 0, receiver: 0}
         for client in octets:
@@ -146,14 +147,17 @@ async def test_nothing_but_heart_beats_comes_until_all_comes_in_order(
         await gateway.until(lambda: receiver.frames and sender.frames)
         assert (heard(sender), heard(receiver)) == (["r1"], ["1"])
         gateway.store.lose_reach()
-        before = dict(octets)
+        before, lost = dict(octets), clock.seconds()
         for number in range(2, 12):
             sender.say(send(number, persistent=bool(number % 3)))
-        for _ in range(10):
+        # A starved machine makes fewer heart-beats a second, so they are counted, not timed.
+        while (
+            any(octets[client] - before[client] < 9 for client in octets)
+            or clock.seconds() - lost < 2.5
+        ):
             receiver.say(b"\n")
             await gateway.pass_time(0.1)
         for client in octets:
-            assert octets[client] - before[client] >= 9, "heart-beats go on"
             assert (client.frames, client.is_lost) == ([], False)
         gateway.store.reach()
         await gateway.until(lambda: len(sender.frames) >= 10 and len(receiver.frames) >= 10)
@@ -175,12 +179,12 @@ async def test_of_clients_that_flood_no_more_is_read_than_a_slice_each(
         frames = b"".join([send(number, body="x" * 64 * 1024) for number in range(count)])
         for client in clients:
             client.say(frames)
-        await gateway.pass_time(0.5)
-        read = gateway.stomp.counters.octets_in - before
-        assert 0 < read <= len(clients) * SLICE
+        read = 0
+        while not read or read != gateway.stomp.counters.octets_in - before:
+            read = gateway.stomp.counters.octets_in - before
+            await gateway.pass_time(0.5)
+        assert read <= len(clients) * SLICE
         assert gateway.broker.waiting_octets() == 0, "none of it is accepted"
-        await gateway.pass_time(0.5)
-        assert gateway.stomp.counters.octets_in - before == read
         gateway.store.reach()
         await gateway.until(lambda: all(len(client.frames) >= count for client in clients))
         for client in clients:
@@ -196,7 +200,7 @@ async def test_a_new_client_is_connected_when_the_database_is_reached(
     async with running(tmp_path) as gateway:
         gateway.store.lose_reach()
         client = await gateway.client(tls)
-        await gateway.pass_time(1.5)
+        await gateway.pass_time(3.5)
         assert (client.frames, client.is_lost) == ([], False)
         gateway.store.reach()
         await gateway.until(lambda: client.frames)

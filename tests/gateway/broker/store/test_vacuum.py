@@ -21,8 +21,14 @@ from tests.postgresql import Cluster
 pytestmark = pytest.mark.process
 
 MIB: Final = 1 << 20
-LEASE: Final = 2.0
+#: A thread of a busy machine of tests may be kept waiting for some seconds.
+LEASE: Final = 8.0
 BEAT: Final = 0.1
+#: The processes that vacuum for this user: not those of the server's own, which it may not end.
+VACUUMS: Final = (
+    "SELECT pid FROM pg_stat_progress_vacuum JOIN pg_stat_activity USING (pid)"
+    " WHERE usename = current_user"
+)
 #: Milliseconds that the vacuum pauses for each page.
 SLOW: Final = "-c vacuum_cost_delay=100 -c vacuum_cost_limit=1"
 
@@ -70,7 +76,7 @@ def test_the_owner_commits_and_gives_signs_of_life(slow: Database, reactor: Queu
         store = vacuuming(slow, reactor, session)
         signs: list[float] = []
         store.on_owned = signs.append
-        reactor.until(lambda: len(signs) > 2 * LEASE / BEAT)
+        reactor.until(lambda: len(signs) > 1.25 * LEASE / BEAT)
         assert min(signs) > 0, "it was not sure of itself"
         assert reactor.commit(store, batch_of(81, row(81), deletes=[71])) is None
         assert len(reactor.fetch(store, range(1, 82))) == 10  # type: ignore[arg-type]
@@ -91,7 +97,7 @@ def test_a_vacuum_that_is_ended_is_no_fault_of_the_owner(
         store = vacuuming(slow, reactor, session)
         reachable: list[bool] = []
         store.on_reachable = reachable.append
-        session.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_progress_vacuum")
+        session.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({VACUUMS}) AS ours")
         signs: list[float] = []
         store.on_owned = signs.append
         reactor.until(lambda: len(signs) > 10)
@@ -104,20 +110,27 @@ def test_an_owner_that_has_lost_its_sessions_has_one_vacuum_at_most(
 ) -> None:
     with looking(slow) as session:
         store = vacuuming(slow, reactor, session)
+        before = session.execute(VACUUMS).fetchall()
         session.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity, owner"
-            " WHERE application_name = owner.session"
-            " AND pid NOT IN (SELECT pid FROM pg_stat_progress_vacuum)"
+            f" WHERE application_name = owner.session AND pid NOT IN ({VACUUMS})"
         )
         assert reactor.commit(store, batch_of(81, row(81))) is None
-        ((count,),) = session.execute("SELECT count(*) FROM pg_stat_progress_vacuum").fetchall()
-        assert count == 0
+        # Another one may have begun since.
+        after = session.execute(VACUUMS).fetchall()
+        assert len(after) <= 1
+        assert not set(before) & set(after)
 
 
 def test_a_database_that_allows_no_further_session_is_no_fault_of_the_owner(
     postgresql: Cluster, postgresql_database: str, database: Database, reactor: QueueReactor
 ) -> None:
     name = postgresql_database.rpartition("/")[2]
+    # The session that made the tables ends a moment after it was told to.
+    until(
+        lambda: not postgresql.execute(f"SELECT FROM pg_stat_activity WHERE datname = '{name}'"),
+        "somebody stays",
+    )
     postgresql.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 1")
     store = wasting(database, reactor)
     reachable: list[bool] = []
