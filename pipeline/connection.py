@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from pipeline.errors import PipelineError
+from pipeline.option_groups import option_group
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -91,24 +92,18 @@ def connection_options(
     :param of: whose they are, for ``--help``.
     """
 
-    def decorate(command: _Function) -> _Function:
-        def with_connection(*arguments: Any, **given: Any) -> Any:
-            options: dict[str, str] = {}
-            for name, option in _NAMES.items():
-                value = given.pop(_variable(prefix, name))
-                if value is not None and value is not False:
-                    options[option] = "true" if value is True else str(value)
-            return command(*arguments, **{parameter: Connection(options, prefix)}, **given)
+    def made(given: dict[str, Any]) -> Connection:
+        values = ((option, given[_variable(prefix, name)]) for name, option in _NAMES.items())
+        return Connection(
+            {
+                option: "true" if value is True else str(value)
+                for option, value in values
+                if value is not None and value is not False
+            },
+            prefix,
+        )
 
-        with_connection.__doc__ = command.__doc__
-        with_connection.__name__ = command.__name__
-        with_connection.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-        added = with_connection
-        for name in reversed(_NAMES):
-            added = _option(prefix, name, of)(added)
-        return added  # type: ignore[return-value]
-
-    return decorate
+    return option_group(parameter, [_option(prefix, name, of) for name in _NAMES], made)
 
 
 def _variable(prefix: str, name: str) -> str:

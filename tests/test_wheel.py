@@ -106,8 +106,9 @@ def sources() -> Iterator[str]:
     for package in ("gateway", "bridge", "certs", "pipeline"):
         for path in (ROOT / package).rglob("*"):
             if (
-                path.suffix in {".py", ".sql", ".dtd", ".java", ".jar", ".html"}
+                path.suffix in {".py", ".sql", ".dtd", ".java", ".jar", ".html", ".js"}
                 or path.name == "py.typed"
+                or path.parent.name == "vendored"
             ):
                 yield path.relative_to(ROOT).as_posix()
     yield "twisted/plugins/stomp_gateway_plugin.py"

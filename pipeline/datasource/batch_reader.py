@@ -12,17 +12,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from gateway.stomp.brokers import Dialect
 from pipeline.datasource.client import Client, tells_end
 from pipeline.datasource.errors import BrokerError, OptionError
 from pipeline.datasource.options import READ_BATCH, Options
+from pipeline.datasource.places import Place
+from pipeline.datasource.pushdown import selector as selector_of
+from pipeline.datasource.pushdown import stands_alone
 from pipeline.datasource.receiving import Rows, Task, read
+from pipeline.datasource.rows import with_properties
 from pipeline.datasource.staged import End
 from pipeline.datasource.stream_reader import staging_of
 
@@ -41,6 +46,13 @@ class StompBrowser(DataSourceReader):
         self._options: Final = options
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return with_properties(self._messages(), self._options.properties)
+
+    def selector(self, dialect: Dialect) -> str:
+        """What the broker is asked for besides the option ``selector``."""
+        return ""
+
+    def _messages(self) -> Iterator[pa.RecordBatch]:
         options = self._options
         place = options.destination
         assert place is not None
@@ -54,14 +66,17 @@ class StompBrowser(DataSourceReader):
                     "browse",
                     f"the broker at {options.address} is {name}, which cannot browse over STOMP; expected browse=false, and a stagingPath, to consume",
                 )
-            client.subscribe(place, min(most, _PREFETCH), browse=True)
+            self._subscribe(client, place, min(most, _PREFETCH))
             rows = Rows(client.dialect, client.enveloped)
             shown, over = 0, False
             while not over and shown < most:
-                run = client.receive(min(end, time.monotonic() + options.timeout))
+                asked = time.monotonic()
+                run = client.receive(min(end, asked + options.timeout))
                 if not run:
                     if time.monotonic() >= end:
                         break
+                    if client.underway(asked):
+                        continue
                     raise BrokerError(
                         f"the broker at {options.address} did not tell the end of {place} within {options.timeout:g} s"
                     )
@@ -80,6 +95,42 @@ class StompBrowser(DataSourceReader):
             # There may be more on the way, which is not waited for.
             client.close()
 
+    def _subscribe(self, client: Client, place: Place, prefetch: int) -> None:
+        selector = self.selector(client.dialect)
+        try:
+            client.subscribe(place, prefetch, browse=True, selector=selector)
+        except BrokerError:
+            if not selector:
+                raise
+            # It may bound what a selector costs. Spark filters the rows in any case.
+            client.close()
+            client.open().subscribe(place, prefetch, browse=True)
+
+
+class FilteringBrowser(StompBrowser):
+    """One that has the broker leave out what Spark would not keep.
+
+    Spark refuses a reader with :meth:`pushFilters` where its own setting is off, so this is another
+    class than one without.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._filters: Sequence[Filter] = ()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep the filters; all are Spark's to apply, too.
+
+        With ``maxMessages`` none is kept, as that counts messages before they are filtered; nor
+        beside a selector that the broker is to refuse.
+        """
+        if self._options.max_messages is None and stands_alone(self._options.selector or ""):
+            self._filters = tuple(filters)
+        return filters
+
+    def selector(self, dialect: Dialect) -> str:
+        return selector_of(self._filters, self._options.properties, dialect)
+
 
 class StompConsumer(DataSourceReader):
     """Reads and consumes, up to a number of messages or for a time.
@@ -97,6 +148,9 @@ class StompConsumer(DataSourceReader):
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return with_properties(self._messages(), self._options.properties)
+
+    def _messages(self) -> Iterator[pa.RecordBatch]:
         options = self._options
         staging = staging_of(options)
         left = options.max_messages or _ALL

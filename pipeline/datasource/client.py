@@ -181,11 +181,14 @@ class Client:
 
     # --- frames
 
-    def subscribe(self, place: Place, prefetch: int, browse: bool = False) -> None:
+    def subscribe(
+        self, place: Place, prefetch: int, browse: bool = False, selector: str = ""
+    ) -> None:
         """SUBSCRIBE; returns when the broker has agreed.
 
         :param prefetch: the messages that may be unsettled.
         :param browse: look only.
+        :param selector: besides the option's; both must be true.
         :raises BrokerError: it refuses; the text names the destination.
         """
         options, dialect = self._options, self.dialect
@@ -199,8 +202,12 @@ class Client:
             headers.append(("browser", "true"))
         else:
             headers.append(("ack", options.ack))
-        if options.selector is not None:
-            headers.append(("selector", options.selector))
+        selectors = [each for each in (options.selector, selector) if each]
+        if selectors:
+            both = len(selectors) > 1
+            headers.append(
+                ("selector", " AND ".join([f"({each})" if both else each for each in selectors]))
+            )
         if self.enveloped:
             headers.append((ENVELOPE, "true"))
         if dialect.prefetch:

@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from gateway.messaging.envelope import EnvelopeError, decode
 from gateway.messaging.message import Headers
+from gateway.messaging.values import text_of
 from gateway.stomp.wire import Frame
 from pipeline.datasource.errors import BrokerError
-from pipeline.originals import text_of
 
 #: Of SUBSCRIBE, and of each MESSAGE that is delivered so.
 ENVELOPE: Final = "envelope"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Final
 
 from gateway.messaging.destination import Kind
 from gateway.stomp.brokers import BROKERS
+from pipeline.datasource import declared, kafka
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.places import Place
 
@@ -59,18 +60,24 @@ class Use(Enum):
 
 #: The options of each use.
 NAMES: Final[Mapping[Use, tuple[str, ...]]] = {
-    Use.BROWSE: (*_CONNECTION, "browse", "selector", "envelope", "maxMessages", "maxSeconds"),
+    Use.BROWSE: (
+        *(*_CONNECTION, "browse", "selector", "envelope", "maxMessages", "maxSeconds"),
+        *("properties", "pushFilters"),
+    ),
     Use.CONSUME: (
         *(*_CONNECTION, "browse", "selector", "envelope", "ack", "maxMessages", "maxSeconds"),
-        *("subscriptionName", "clientId", "stagingPath"),
+        *("subscriptionName", "clientId", "stagingPath", "properties"),
     ),
     Use.STREAM: (
         *(*_CONNECTION, "selector", "envelope", "ack", "batchSize", "maxSeconds", "partitions"),
-        *("subscriptionName", "clientId", "stagingPath"),
+        *("subscriptionName", "clientId", "stagingPath", "properties"),
+        *("maxMessagesPerTrigger", "failOnDataLoss"),
     ),
     Use.WRITE: (*_CONNECTION, "batchSize", "idColumn"),
 }
 ALL: Final = tuple(dict.fromkeys([name for names in NAMES.values() for name in names]))
+#: By these a read is told from one that browses, before it is known to be a stream.
+_OF_STREAMS: Final = frozenset(NAMES[Use.STREAM]) - frozenset(NAMES[Use.BROWSE])
 #: What Spark itself puts among the options of a data source.
 _OF_SPARK: Final = frozenset(("checkpointlocation", "queryname", "outputmode"))
 _SECRETS: Final = frozenset(("passcode", "password", "passwd", "secret", "token"))
@@ -82,8 +89,10 @@ class Options:
 
     None stands for an option that was not given and has no default.
 
-    :ivar ack: of SUBSCRIBE. :ivar batch: as given; the default depends on the use. :ivar rate:
-        messages a second.
+    :ivar properties: types by name.
+    :ivar ack: of SUBSCRIBE.
+    :ivar batch: as given; the default depends on the use.
+    :ivar rate: messages a second.
     """
 
     host: str = "127.0.0.1"
@@ -98,6 +107,8 @@ class Options:
     destination: Place | None = None
     selector: str | None = None
     envelope: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
+    push_filters: bool = False
     ack: str = "client"
     browse: bool | None = None
     max_messages: int | None = None
@@ -105,6 +116,8 @@ class Options:
     batch: int | None = None
     rate: float | None = None
     partitions: int = 1
+    max_per_trigger: int | None = None
+    fail_on_data_loss: bool = True
     subscription_name: str | None = None
     client_id: str | None = None
     staging_path: str | None = None
@@ -176,9 +189,7 @@ def parse_reading(given: Mapping[str, str]) -> Options:
     looks_like = Use.BROWSE
     if values.get("browse", "").strip().lower() == "false":
         looks_like = Use.CONSUME
-    elif {"partitions", "batchSize", "stagingPath", "subscriptionName", "clientId", "ack"} & set(
-        values
-    ):
+    elif _OF_STREAMS & set(values):
         looks_like = Use.STREAM
     try:
         return parse(given, looks_like)
@@ -209,9 +220,11 @@ def _named(given: Mapping[str, str]) -> dict[str, str]:
             )
         name = known.get(small)
         if name is None:
+            if (hint := kafka.hint(small)) is not None:
+                raise OptionError(key, hint)
             near = get_close_matches(small, known, 1)
-            hint = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(ALL)}"
-            raise OptionError(key, f"is unknown{hint}")
+            meant = f"; did you mean {known[near[0]]}?" if near else f"; known are {', '.join(ALL)}"
+            raise OptionError(key, f"is unknown{meant}")
         values[name] = value
     return values
 
@@ -242,6 +255,8 @@ def _read(values: Mapping[str, str]) -> Options:
         destination=None if destination is None else _place(destination),
         selector=_text(values, "selector"),
         envelope=_boolean(values, "envelope") or False,
+        properties=declared.parse(values[declared.OPTION]) if declared.OPTION in values else {},
+        push_filters=_boolean(values, "pushFilters") or False,
         ack=ack,
         browse=_boolean(values, "browse"),
         max_messages=_whole(values, "maxMessages", 1),
@@ -249,6 +264,8 @@ def _read(values: Mapping[str, str]) -> Options:
         batch=_whole(values, "batchSize", 1, 1_000_000),
         rate=_number(values, "ratePerSecond"),
         partitions=_whole(values, "partitions", 1, 1000) or 1,
+        max_per_trigger=_whole(values, "maxMessagesPerTrigger", 1),
+        fail_on_data_loss=_boolean(values, "failOnDataLoss") is not False,
         subscription_name=_text(values, "subscriptionName"),
         client_id=_text(values, "clientId"),
         staging_path=_folder(values, "stagingPath"),

@@ -6,8 +6,9 @@ Knows neither sockets nor files.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -270,3 +271,74 @@ def _envelopes(heads: list[dict[str, str]], bodies: list[bytes]) -> pa.Array:
         for head, octets in zip(heads, bodies, strict=True)
     ]
     return pa.array(found, pa.binary())
+
+
+# --- properties
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,30}")
+#: As selectors read numbers.
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_LONG: Final = range(-(2**63), 2**63)
+
+
+def _whole(text: str | None) -> int | None:
+    """A ``bigint``; None where the text is not a whole number."""
+    if text is None or _WHOLE.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if number in _LONG else None
+
+
+def _number(text: str | None) -> float | None:
+    """A ``double``; None where the text is not a finite number."""
+    if text is None or _NUMBER.fullmatch(text) is None:
+        return None
+    found = float(text)
+    return found if math.isfinite(found) else None
+
+
+def _flag(text: str | None) -> bool | None:
+    """A ``boolean``: ``true`` or ``false`` in any case; else None."""
+    return None if text is None else {"true": True, "false": False}.get(text.lower())
+
+
+_PROPERTIES: Final[dict[str, tuple[pa.DataType, Callable[[str | None], Any] | None]]] = {
+    "string": (pa.string(), None),
+    "bigint": (pa.int64(), _whole),
+    "double": (pa.float64(), _number),
+    "boolean": (pa.bool_(), _flag),
+}
+
+
+def schema_with(properties: Mapping[str, str]) -> pa.Schema:
+    """The columns of messages, and behind them declared properties."""
+    return pa.schema(
+        [*SCHEMA, *[(name, _PROPERTIES[kind][0]) for name, kind in properties.items()]]
+    )
+
+
+def with_properties(
+    batches: Iterable[pa.RecordBatch], properties: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of :data:`SCHEMA` with declared properties.
+
+    A column that is not of texts has what reads as its type, else null.
+
+    :param properties: types by name.
+    """
+    if not properties:
+        yield from batches
+        return
+    wider = schema_with(properties)
+    for batch in batches:
+        headers = batch.column("headers")
+        columns = list(batch.columns)
+        for name, kind in properties.items():
+            texts = pc.map_lookup(headers, pa.scalar(name), "first")
+            type_, read = _PROPERTIES[kind]
+            columns.append(
+                texts
+                if read is None
+                else pa.array([read(text) for text in texts.to_pylist()], type_)
+            )
+        yield pa.RecordBatch.from_arrays(columns, schema=wider)

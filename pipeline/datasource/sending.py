@@ -40,6 +40,8 @@ from gateway.messaging.envelope import CONTENT_TYPE
 from gateway.messaging.message import text_of_body
 from gateway.stomp.brokers import Dialect
 from gateway.stomp.wire import Version, serialize
+from pipeline.datasource import kafka
+from pipeline.datasource.declared import RESERVED
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import Options
 from pipeline.datasource.places import Place, kind_headers, spelled
@@ -67,56 +69,6 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "redelivered": (BooleanType,),
 }
 _CONTENTS: Final = ("body", "text", "envelope")
-#: Headers that are STOMP's, the broker's, or another column's; what a map has under these names is
-#: not sent.
-_RESERVED: Final = frozenset(
-    (
-        *(
-            "destination",
-            "id",
-            "message-id",
-            "subscription",
-            "ack",
-            "redelivered",
-            "receipt",
-            "receipt-id",
-            "transaction",
-            "content-length",
-        ),
-        *(
-            "timestamp",
-            "expires",
-            "expiration",
-            "ttl",
-            "persistent",
-            "priority",
-            "type",
-            "correlation-id",
-            "reply-to",
-            "session",
-            "server",
-        ),
-        *(
-            "heart-beat",
-            "amq-msg-type",
-            "destination-type",
-            "browser",
-            "x-queue-name",
-            "original-destination",
-            "JMSXDeliveryCount",
-            "_AMQ_DUPL_ID",
-        ),
-        *(
-            "JMSXUserID",
-            "durable",
-            "auto-delete",
-            "exclusive",
-            "subscription-type",
-            "selector",
-            "amqp-message-id",
-        ),
-    )
-)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -136,9 +88,8 @@ def check_columns(schema: StructType, options: Options) -> None:
             continue
         types = _COLUMNS.get(field.name)
         if types is None:
-            raise PipelineError(
-                f"column {field.name}: no message has such a thing; expected some of {', '.join(_COLUMNS)}"
-            )
+            expected = kafka.column_hint(field.name) or f"expected some of {', '.join(_COLUMNS)}"
+            raise PipelineError(f"column {field.name}: no message has such a thing; {expected}")
         good = isinstance(field.dataType, types)
         if isinstance(field.dataType, MapType):
             good = isinstance(field.dataType.keyType, StringType) and isinstance(
@@ -213,7 +164,7 @@ class Sending:
         headers += more
         given = {name for name, _ in headers}
         for name, value in row.get("headers") or ():
-            if name and value is not None and name not in _RESERVED and name not in given:
+            if name and value is not None and name not in RESERVED and name not in given:
                 headers.append((name, value))
         return serialize(
             "SEND", [*headers, *extra, *self._id(row, headers, body)], body, self._version

@@ -1,6 +1,7 @@
 """The data source ``stomp``, as Spark knows it.
 
-Owns its name and which reader or writer serves what. Register it once for each session::
+Owns its name and which reader or writer serves what. In the package ``pyspark-stomp`` Spark finds it
+by itself; else register it once for each session::
 
     from pipeline.datasource.source import register
     register(spark)
@@ -14,6 +15,7 @@ as well where the workers have pyarrow; a wheel does not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -27,9 +29,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pipeline.columns import MESSAGES
-from pipeline.datasource.batch_reader import StompBrowser, StompConsumer
+from pipeline.datasource.batch_reader import FilteringBrowser, StompBrowser, StompConsumer
 from pipeline.datasource.options import Use, parse, parse_reading
-from pipeline.datasource.rows import SCHEMA
+from pipeline.datasource.rows import schema_with
 from pipeline.datasource.stream_reader import StompStreamReader
 from pipeline.datasource.writer import StompStreamWriter, StompWriter
 from pipeline.errors import PipelineError
@@ -50,18 +52,21 @@ class StompDataSource(DataSource):
 
         ``load()`` calls this, so options that are wrong for every read fail there.
         """
-        parse_reading(self.options)
-        return MESSAGES
+        properties = parse_reading(self.options).properties
+        return ", ".join([MESSAGES, *[f"`{name}` {kind}" for name, kind in properties.items()]])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        _check_schema(schema)
-        if self.options.get("browse", "true").strip().lower() == "false":
-            return StompConsumer(parse(self.options, Use.CONSUME))
-        return StompBrowser(parse(self.options, Use.BROWSE))
+        consumes = self.options.get("browse", "true").strip().lower() == "false"
+        options = parse(self.options, Use.CONSUME if consumes else Use.BROWSE)
+        _check_schema(schema, options.properties)
+        if consumes:
+            return StompConsumer(options)
+        return FilteringBrowser(options) if options.push_filters else StompBrowser(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        _check_schema(schema)
-        return StompStreamReader(parse(self.options, Use.STREAM))
+        options = parse(self.options, Use.STREAM)
+        _check_schema(schema, options.properties)
+        return StompStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return StompWriter(parse(self.options, Use.WRITE), schema, overwrite)
@@ -75,9 +80,12 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(StompDataSource)
 
 
-def _check_schema(schema: StructType) -> None:
+def _check_schema(schema: StructType, properties: Mapping[str, str]) -> None:
     # As Spark compares them later, when messages have been consumed.
-    if schema.names != SCHEMA.names or not to_arrow_schema(schema, timezone="UTC").equals(SCHEMA):
+    expected = schema_with(properties)
+    if schema.names != expected.names or not to_arrow_schema(schema, timezone="UTC").equals(
+        expected
+    ):
         raise PipelineError(
             f"the columns of stomp are {' '.join(MESSAGES.split())}; expected no schema(), and a select() behind load()"
         )

@@ -18,6 +18,8 @@ from pipeline.datasource.rows import SCHEMA, with_text, without_text
 
 _RECEIVED, _ENDED = b"received", b"ended"
 _ID: Final = "message_id"
+#: What is raised where a file is damaged: also where only what it says of itself is.
+_DAMAGE: Final = (OSError, pa.ArrowException, KeyError, TypeError, ValueError)
 
 
 class End(Enum):
@@ -72,15 +74,11 @@ def read(path: Path, rows: bool = True) -> Staged:
         # Not mapped: the file may be removed while Spark has its rows still.
         with pa.OSFile(str(path), "rb") as file, pa.ipc.open_file(file) as reader:
             said = reader.schema.metadata
-            found = (
-                [reader.get_batch(number) for number in range(reader.num_record_batches)]
-                if rows
-                else []
-            )
-    except (OSError, pa.ArrowInvalid) as error:
+            found = _batches(reader) if rows else []
+        batches = [with_text(batch.replace_schema_metadata(None)) for batch in found]
+        return Staged(batches, int(said[_RECEIVED]), End(said[_ENDED].decode()))
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
-    batches = [with_text(batch.replace_schema_metadata(None)) for batch in found]
-    return Staged(batches, int(said[_RECEIVED]), End(said[_ENDED].decode()))
 
 
 def whole(pieces: Sequence[Staged]) -> Staged:
@@ -97,10 +95,8 @@ def column_of(path: Path, name: str) -> list[pa.Array]:
     options = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index(name)])
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_file(file, options=options) as reader:
-            return [
-                reader.get_batch(number).column(name) for number in range(reader.num_record_batches)
-            ]
-    except (OSError, pa.ArrowInvalid) as error:
+            return [batch.column(name) for batch in _batches(reader)]
+    except _DAMAGE as error:
         raise _damaged(path, error) from None
 
 
@@ -110,6 +106,19 @@ def ids_of(path: Path) -> list[str]:
     :raises StagingError: it cannot be read.
     """
     return [one for column in column_of(path, _ID) for one in column.to_pylist() if one is not None]
+
+
+def _batches(reader: pa.RecordBatchFileReader) -> list[pa.RecordBatch]:
+    """The rows, checked.
+
+    What points out of the file would end the whole process where it is looked up.
+
+    :raises ArrowInvalid: they are damaged.
+    """
+    found = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    for batch in found:
+        batch.validate(full=True)
+    return found
 
 
 def _damaged(path: Path, error: Exception) -> StagingError:

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -54,6 +55,8 @@ from pipeline.datasource.errors import StagingError
 from pipeline.datasource.remembered import Remembered
 from pipeline.datasource.staged import End, Staged
 from pipeline.durable import sync
+
+_log: Final = logging.getLogger("pipeline.datasource")
 
 #: Ids of messages that were acknowledged and committed; the broker has promised not to send those
 #: again.
@@ -103,21 +106,33 @@ class Staging:
 
         :raises StagingError: the folder cannot be used, or is of another source.
         """
-        ids = self.folder / _IDS
-        try:
-            made = [path for path in (ids, *ids.parents) if not path.exists()]
-            ids.mkdir(parents=True, exist_ok=True)
-            for path in made:
-                sync(path.parent)
-        except OSError as error:
-            raise StagingError(
-                f"stagingPath {self.folder} cannot be used: {error.strerror}"
-            ) from None
+        self._make()
         with self._locked():
             state = self.state()
             state = replace(state, epoch=state.epoch + 1, identity=state.identity or uuid4().hex)
             self._write_state(state)
         return state
+
+    def skip(self, batch: int) -> None:
+        """Go on behind this micro-batch, where the folder does not reach it.
+
+        What it had of the micro-batches before is given up.
+
+        :raises StagingError: as :meth:`begin`.
+        """
+        if batch <= self.state().planned:
+            return
+        self._make()
+        with self._locked():
+            state = self.state()
+            if batch > state.planned:
+                _log.warning(
+                    "the checkpoint is at micro-batch %d, and stagingPath %s at %d; what is missing is skipped, as failOnDataLoss is false",
+                    batch,
+                    self.folder,
+                    state.planned,
+                )
+                self._write_state(replace(state, planned=batch, committed=batch))
 
     def state(self) -> State:
         """Return what the folder knows of the query, or a new query's state.
@@ -197,6 +212,11 @@ class Staging:
     def counts(self, batch: int) -> list[Staged]:
         """Return what each partition received, without rows; empty if committed."""
         return [self._read(pieces, rows=False) for pieces in self._partitions(batch).values()]
+
+    def octets(self, batch: int) -> int:
+        """How large the files of a micro-batch are; 0 if committed."""
+        paths = [path for pieces in self._partitions(batch).values() for path in pieces]
+        return sum([path.stat().st_size for path in paths])
 
     def younger(self, batch: int, moment: int) -> bool:
         """Whether most messages of a micro-batch have a later ``timestamp``.
@@ -281,7 +301,9 @@ class Staging:
 
     def settled(self, batch: int, partition: int, piece: int) -> None:
         """The broker has confirmed the acknowledgement of that piece."""
-        self._path(batch, partition, piece).with_suffix(".settled").touch()
+        # Where the disk is full it is not noted, and the ids are remembered for longer.
+        with suppress(OSError):
+            self._path(batch, partition, piece).with_suffix(".settled").touch()
 
     # --- partitions and their pieces
 
@@ -321,6 +343,18 @@ class Staging:
 
     # --- files
 
+    def _make(self) -> None:
+        ids = self.folder / _IDS
+        try:
+            made = [path for path in (ids, *ids.parents) if not path.exists()]
+            ids.mkdir(parents=True, exist_ok=True)
+            for path in made:
+                sync(path.parent)
+        except OSError as error:
+            raise StagingError(
+                f"stagingPath {self.folder} cannot be used: {error.strerror}"
+            ) from None
+
     def _lost(self, batch: int, state: State) -> StagingError:
         return StagingError(
             f"the checkpoint is at micro-batch {batch}, and stagingPath {self.folder} at {state.planned}: "
@@ -343,6 +377,10 @@ class Staging:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+        except OSError as error:
+            raise StagingError(
+                f"stagingPath {self.folder} cannot be used: {error.strerror or error}"
+            ) from None
         finally:
             os.close(lock)
 

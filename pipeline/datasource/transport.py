@@ -94,7 +94,7 @@ class Transport:
 
         :param until: by ``time.monotonic()``.
         :raises ConnectionLost: the connection is gone, or the broker has been silent for too long.
-            :raises BrokerError: this is no STOMP.
+        :raises BrokerError: this is no STOMP.
         """
         while True:
             try:
@@ -155,14 +155,17 @@ class Transport:
                 thread.join()
 
     def write(self, octets: bytes | bytearray) -> None:
-        """Send bytes.
+        """Send bytes, for as long as the broker takes some of them.
 
         :raises ConnectionLost: the connection is gone, or nothing is taken for ``timeoutSeconds``.
         """
         connection = self._living()
         connection.settimeout(self._patience)
+        left = memoryview(octets)
         try:
-            connection.sendall(octets)
+            # Not all at once: a socket has one time for all that it is given, however long that is.
+            while left:
+                left = left[connection.send(left[:_CHUNK]) :]
         except TimeoutError:
             raise ConnectionLost(
                 f"the STOMP broker at {self._address} took nothing for {self._patience:g} s: is the destination full?"

@@ -40,6 +40,34 @@ def test_what_is_consumed_is_consumed_once(
     assert broker.waiting() == bodies[30:]
 
 
+def test_properties_are_columns(session: SparkSession, gateway: Broker, tmp_path: Path) -> None:
+    properties = "region string, size bigint, amount double, good boolean"
+    gateway.fill(["a"], region="north", size="-7", amount="1e3", good="TRUE")
+    gateway.fill(["b"], region="", size="7.0", amount="x", good="1")
+    gateway.fill(["c"], size="9223372036854775808")
+    consuming = gateway.reads(
+        browse="false", maxMessages=3, maxSeconds=20, stagingPath=tmp_path / "staging"
+    )
+    for options in (gateway.queue, consuming):
+        rows = session.read.format("stomp").options(**options, properties=properties).load()
+        found = [tuple(row) for row in rows.select("region", "size", "amount", "good").collect()]
+        assert found == [
+            ("north", -7, 1000.0, True),
+            ("", None, None, None),
+            (None, None, None, None),
+        ]
+    # The folder keeps whole messages, so a read that declares fewer properties works, too.
+    assert session.read.format("stomp").options(**consuming).load().columns[-1] == "envelope"
+    gateway.fill(["d"], region="south")
+    streaming = gateway.reads(stagingPath=tmp_path / "stream", properties=properties)
+    stream = session.readStream.format("stomp").options(**streaming).load()
+    query = (
+        stream.writeStream.format("memory").queryName("declared").trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    assert [row.region for row in session.table("declared").collect()] == ["south"]
+
+
 def test_a_passcode_is_nowhere(
     session: SparkSession,
     gateway: Broker,

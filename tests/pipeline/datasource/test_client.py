@@ -205,6 +205,46 @@ def test_a_pause_of_ours_is_no_silence_of_the_broker() -> None:
         client.close()
 
 
+def test_a_long_message_may_take_longer_than_an_answer() -> None:
+    """A browse waits for as long as some of it comes."""
+    body, pieces = b"x" * 1000, 40
+    head = b"MESSAGE\nmessage-id:1\nsubscription:1\ndestination:/queue/a\ntimestamp:1\n"
+    agreed = b"CONNECTED\nversion:1.2\nserver:stomp-gateway/1\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
+    end = b"MESSAGE\nmessage-id:2\nsubscription:1\ndestination:/queue/a\nbrowser:end\n\n\0"
+    start = head + f"content-length:{len(body) * pieces}\n\n".encode()
+    with served(agreed + start, *[body] * pieces, b"\0" + end) as (port, _):
+        options = {"port": str(port), "destination": "queue:a", "timeoutSeconds": "3"}
+        assert browse(options) == [body * pieces]
+
+
+def test_a_broker_may_take_long_for_what_is_sent() -> None:
+    """One that takes it bit by bit does not take nothing."""
+    octets, patience, pause = 24 << 20, 3.0, 0.05
+    taken = 0
+
+    def take(server: socket.socket) -> None:
+        nonlocal taken
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"CONNECTED\nversion:1.2\n\n\0")
+            while data := connection.recv(1 << 18):
+                taken += len(data)
+                time.sleep(pause)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        thread = threading.Thread(target=take, args=(server,))
+        thread.start()
+        with Client(Options(port=server.getsockname()[1], timeout=patience)).open() as client:
+            began = time.monotonic()
+            client.send(b"\n" * octets)
+            assert time.monotonic() - began > patience
+            client.close()
+        thread.join()
+    assert taken == octets
+
+
 def test_silence_ends_a_connection() -> None:
     """A broker that promises heart-beats and sends none is taken for dead."""
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gateway.stomp.brokers import (
     RABBITMQ,
     recognise,
 )
+from pipeline.datasource import kafka
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import ALL, Options, Use, parse, parse_reading
 from pipeline.datasource.places import Place, kind_headers, spelled
@@ -71,6 +73,22 @@ SECRET = "open sesame"
         (Use.BROWSE, {**QUEUE, "selector": ""}, "selector"),
         (Use.BROWSE, {**QUEUE, "envelope": "yes"}, "envelope"),
         (Use.WRITE, {**QUEUE, "envelope": "true"}, "envelope"),
+        (Use.BROWSE, {**QUEUE, "properties": "region"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "properties": "region text"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "properties": "two words string"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "properties": "content-type string"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "properties": "JMSXGroupID string"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "properties": "Headers string"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "properties": "subscription string"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "properties": "a string, A bigint"}, "properties"),
+        (Use.BROWSE, {**QUEUE, "pushFilters": "priority"}, "pushFilters"),
+        (Use.STREAM, {**STREAM, "pushFilters": "true"}, "pushFilters"),
+        (
+            Use.CONSUME,
+            {**STREAM, "browse": "false", "maxMessages": "1", "pushFilters": "true"},
+            "pushFilters",
+        ),
+        (Use.WRITE, {**QUEUE, "properties": "region string"}, "properties"),
         (Use.BROWSE, {**QUEUE, "idColumn": "id"}, "idColumn"),
         (Use.BROWSE, {**QUEUE, "path": "queue:orders"}, "path"),
         (Use.CONSUME, {**QUEUE, "browse": "false", "maxMessages": "1"}, "stagingPath"),
@@ -101,6 +119,10 @@ SECRET = "open sesame"
             {name: value for name, value in TOPIC.items() if name != "clientId"},
             "clientId",
         ),
+        (Use.STREAM, {**STREAM, "maxMessagesPerTrigger": "0"}, "maxMessagesPerTrigger"),
+        (Use.BROWSE, {**QUEUE, "maxMessagesPerTrigger": "5"}, "maxMessagesPerTrigger"),
+        (Use.STREAM, {**STREAM, "failOnDataLoss": "no"}, "failOnDataLoss"),
+        (Use.WRITE, {**QUEUE, "failOnDataLoss": "false"}, "failOnDataLoss"),
         (Use.WRITE, {**QUEUE, "selector": "a = 1"}, "selector"),
         (Use.WRITE, {**QUEUE, "stagingPath": "/staging"}, "stagingPath"),
         (Use.WRITE, {"destination": "topic:prices.*"}, "destination"),
@@ -148,8 +170,44 @@ def test_every_option_is_tested_for_a_wrong_value_or_has_none() -> None:
         "subscriptionName",
         "clientId",
         "envelope",
+        "properties",
+        "pushFilters",
+        "maxMessagesPerTrigger",
+        "failOnDataLoss",
     }
     assert set(ALL) == tested
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("kafka.bootstrap.servers", "expected host and port"),
+        ("subscribe", "expected destination, as queue:NAME"),
+        ("subscribePattern", "expected destination, as topic:"),
+        ("topic", "expected destination"),
+        ("startingOffsets", "a queue has no offsets"),
+        ("endingOffsets", "maxMessages or maxSeconds"),
+        ("maxOffsetsPerTrigger", "expected maxMessagesPerTrigger"),
+        ("minPartitions", "expected partitions"),
+        ("kafka.group.id", "expected subscriptionName and clientId"),
+        ("kafka.sasl.jaas.config", "passcodeFile"),
+        ("kafka.max.poll.records", "STOMP has nothing of the kind"),
+    ],
+)
+@pytest.mark.parametrize("use", list(Use))
+def test_names_of_the_kafka_source_are_understood(use: Use, option: str, said: str) -> None:
+    with pytest.raises(OptionError, match=said) as failed:
+        parse({**QUEUE, option: SECRET}, use)
+    assert str(failed.value).startswith(f"option {option}: is an option of the Kafka source's; ")
+    assert SECRET not in str(failed.value)
+
+
+def test_what_kafkas_options_become_is_there() -> None:
+    """Each name that a hint gives is one of ours."""
+    assert not {option.lower() for option in ALL} & set(kafka._OPTIONS)
+    for words in kafka._OPTIONS.values():
+        for name in re.findall(r"[a-z]+[A-Z]\w+", words):
+            assert name in {*ALL, "processingTime"}, words
 
 
 def test_right_options_are_read() -> None:
@@ -173,6 +231,8 @@ def test_right_options_are_read() -> None:
     assert (options.batch, options.max_seconds, options.staging_path) == (10, 2.5, "/staging")
     assert parse({**QUEUE, "tls": "TRUE"}, Use.BROWSE).port == 7673
     assert parse({**QUEUE, "heartBeatSeconds": "0"}, Use.BROWSE).heart_beat == 0
+    declared = parse({**STREAM, "properties": " region STRING,n  bigint"}, Use.STREAM)
+    assert declared.properties == {"region": "string", "n": "bigint"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.stomp.brokers import GATEWAY
 from gateway.stomp.wire import Frame, Head
-from pipeline.datasource import remembered
+from pipeline.datasource import remembered, staged
 from pipeline.datasource import staging as module
 from pipeline.datasource.errors import StagingError
 from pipeline.datasource.remembered import Remembered
@@ -206,6 +206,24 @@ def test_a_folder_that_was_removed_and_made_again_remembers_nothing(tmp_path: Pa
         shutil.rmtree(tmp_path / "s")
 
 
+def test_a_file_that_is_damaged_anywhere_ends_no_process(tmp_path: Path) -> None:
+    """A worker that a signal ends names neither file nor reason."""
+    path = tmp_path / "000000000001-0000-000000.arrow"
+    staged.write(path, messages(["a", "b"]))
+    whole = path.read_bytes()
+    refused: list[str] = []
+    for place in range(0, len(whole), 16):
+        path.write_bytes(whole[:place] + b"\x7f" * 4 + whole[place + 4 :])
+        try:
+            for one in staged.read(path).batches:
+                one.validate(full=True)
+            staged.ids_of(path)
+        except StagingError as error:
+            refused.append(str(error))
+    assert len(refused) > 10
+    assert all(error.startswith(f"{path} cannot be read: ") for error in refused)
+
+
 def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
     staging, epoch = begun(tmp_path, 2)
     staging.publish(1, 0, 0, epoch, messages(["a"]), True)
@@ -360,6 +378,21 @@ def test_a_partition_that_cannot_be_ended_is_told(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.glob("*.tmp")) == []
     assert staging.find(1, 0)
+
+
+def test_a_full_disk_is_told_by_the_folder_s_name(tmp_path: Path) -> None:
+    staging, epoch = begun(tmp_path)
+    publish = staging.publish(1, 0, 0, epoch, messages(["a"]), True)
+    assert publish.mine
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        for done in (staging.begin, lambda: staging.commit(1), lambda: staging.skip(5)):
+            with pytest.raises(StagingError, match=f"stagingPath {tmp_path} cannot be used: "):
+                done()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    staging.commit(1)
 
 
 # --- everything ends at any moment

@@ -177,9 +177,9 @@ def test_rows_that_are_slow_to_come_do_not_cost_the_connection(gateway: Broker) 
     def slowly() -> Iterator[pa.RecordBatch]:
         for number in range(4):
             yield batch([str(number)])
-            time.sleep(2.6 if number < 1 else 0)
+            time.sleep(4 if number < 1 else 0)
 
-    assert send(writes(gateway, heartBeatSeconds=0.5), slowly(), "run").messages == 4
+    assert send(writes(gateway, heartBeatSeconds=1.5), slowly(), "run").messages == 4
     assert sorted(gateway.waiting()) == ["0", "1", "2", "3"]
 
 
@@ -213,6 +213,11 @@ def schema(**columns: DataType) -> StructType:
             {"body": BinaryType(), "colour": StringType()},
             {},
             "column colour: no message has such a thing",
+        ),
+        (
+            {"value": BinaryType()},
+            {},
+            "column value: no message has such a thing; the Kafka sink has that column; expected body or text",
         ),
         ({"body": IntegerType()}, {}, "column body: is int, expected binary or string"),
         ({"body": BinaryType(), "priority": StringType()}, {}, "column priority: is string"),
