@@ -1,18 +1,21 @@
-"""Tables that several reports share: traffic over time, and counts.
+"""Tables that several reports share: traffic, counts, a map of links.
 
-Owns that what comes to the driver for a plot is bounded, whatever the time and the names are. How
-it is counted is :mod:`pipeline.transforms.traffic`'s.
+Owns that what comes to the driver for a figure is bounded, whatever the time and the names are. How
+it is counted is :mod:`pipeline.transforms.traffic`'s, and :mod:`pipeline.cube`'s where the page can
+filter it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sql
 
-from pipeline.summary import Chart, Table
+from pipeline.output import top
+from pipeline.summary import Chart, Cube, Table
 from pipeline.transforms.traffic import (
     MOST_BARS,
     MOST_NAMES,
@@ -23,6 +26,11 @@ from pipeline.transforms.traffic import (
     stretch,
 )
 
+#: What cubes count: all messages, those of links, and those of them that were late.
+MESSAGES: Final = "messages"
+LINKED: Final = "linked"
+LATE: Final = "late"
+_ROUTES: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
 
@@ -34,23 +42,31 @@ def traffic(
     title: str,
     by: str | None = None,
     unit: str = "",
+    cube: Cube | None = None,
+    also: tuple[str, ...] = (),
 ) -> list[Table]:
     """Return tables for a report only: each amount over time, as columns.
 
     None where no row has a time.
 
-    The rows are read twice: once for how long the time is.
+    Without a cube the rows are read twice: once for how long the time is.
 
     :param at: the column with the time.
     :param amounts: what is summed up, by its name.
     :param title: what the plot is of; it gets "per hour", or whatever it is per.
     :param by: the column that is told apart.
     :param unit: of a single amount; else their names are.
+    :param cube: of the same rows, that the figure is drawn of, in its stretches of time.
+    :param also: columns of the cube that a reader may tell apart by.
     """
-    ends = span(rows, at).collect()[0]
-    if ends["first"] is None:
-        return []
-    seconds = stretch(ends["first"], ends["last"])
+    if cube is not None:
+        # Its rows are of what it draws.
+        seconds = cube.every
+    else:
+        ends = span(rows, at).collect()[0]
+        if ends["first"] is None:
+            return []
+        seconds = stretch(ends["first"], ends["last"])
     # A name more: the rest.
     found = (
         over_time(rows, at, seconds, amounts, by).limit(MOST_STRETCHES * (MOST_NAMES + 1)).collect()
@@ -76,6 +92,9 @@ def traffic(
                 by=by or "",
                 unit=unit if len(amounts) == 1 and unit else name,
                 every=seconds,
+                also=also,
+                cube=cube,
+                measure=MESSAGES if cube else "",
             ),
             long=True,
         )
@@ -88,7 +107,14 @@ def _per(seconds: int) -> str:
     return name if seconds == size else f"{seconds // size} {name}s"
 
 
-def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None = None) -> Table:
+def counted(
+    rows: DataFrame,
+    by: str,
+    title: str,
+    what: str,
+    within: str | None = None,
+    cube: Cube | None = None,
+) -> Table:
     """Return a table for a report only: rows by value of a column, as bars.
 
     The most frequent value comes first.
@@ -96,6 +122,7 @@ def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None 
     :param by: the column.
     :param what: the rows are: the name of the number.
     :param within: a column whose values are told apart in each bar.
+    :param cube: of the same rows, that the figure is drawn of.
     """
     found = largest(rows, by, what, within).limit(MOST_BARS * (MOST_NAMES + 1)).collect()
     columns = (by, what) if within is None else (by, within, what)
@@ -104,6 +131,35 @@ def counted(rows: DataFrame, by: str, title: str, what: str, within: str | None 
         if len({row[by] for row in found}) == MOST_BARS
         else ""
     )
-    chart = Chart("bar", by, (what,), by=within or "", unit=what)
+    measure = MESSAGES if cube else ""
+    chart = Chart("bar", by, (what,), within or "", what, cube=cube, measure=measure)
     heading = f"{title} by {by}{f' and {within}' if within else ''}"
     return Table(heading, columns, [tuple(row) for row in found], note, chart, long=True)
+
+
+def links(
+    rows: DataFrame, source: str, late: Column, outcomes: Sequence[str], cube: Cube
+) -> list[Table]:
+    """Return a table of what became of each link's messages, and its map.
+
+    It is empty where no message went over a link.
+
+    :param rows: with the columns ``link``, ``target`` and ``outcome``; it is read once.
+    :param source: the column with where they come from.
+    :param late: whether one is.
+    :param outcomes: that are counted, each in a column.
+    :param cube: of the same rows, by these columns, with :data:`LINKED` and :data:`LATE`.
+    """
+    routes = (
+        rows.where("link is not null")
+        .groupBy(source, "link", "target")
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.count_if(sql.coalesce(late, sql.lit(False))).alias("late"),
+            *(sql.count_if(sql.col("outcome") == one).alias(one) for one in outcomes),
+        )
+        .orderBy(sql.desc("messages"), source, "link", "target")
+    )
+    chart = Chart("map", source, ("link", "target"), "outcome", cube=cube, measure=LINKED)
+    table = top(routes, _ROUTES, "Links, and what became of their messages", chart, long=True)
+    return [table] if table.rows else []

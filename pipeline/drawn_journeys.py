@@ -1,49 +1,80 @@
 """What only a report shows of journeys.
 
-Their number over time, their latencies, and the slowest as time lines.
+Their way step by step, their links, their number over time, their latencies, and the slowest as
+time lines.
 
-Owns which plots there are, and that each is of a bounded number of rows. What a journey is, is
+Owns which figures there are, and that each is of a bounded number of rows. What a journey is, is
 :mod:`pipeline.transforms.journeys`'s.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from pipeline.charts import traffic
+from pipeline import flow
+from pipeline.charts import MESSAGES, links, traffic
 from pipeline.output import top
-from pipeline.summary import Chart, Table
-from pipeline.transforms.journeys import LATENCIES, STEPS
+from pipeline.summary import Chart, Cube, Table
+from pipeline.transforms.courses import STEPS
+from pipeline.transforms.journeys import LATENCIES, Outcome
 from pipeline.transforms.latency import latencies
 
 _PERCENTILES: Final = ("p50_ms", "p90_ms", "p99_ms")
+_WRONG: Final = tuple(
+    one.value for one in (Outcome.DELIVERED, Outcome.LOST, Outcome.IN_DOUBT, Outcome.DEAD)
+)
 _NAMES: Final = 20
 _HOURS: Final = 14 * 24
 #: Journeys that are drawn step by step; none has more steps than there are.
 _SLOWEST: Final = 4
 
 
-def drawn(found: DataFrame) -> list[Table]:
+def drawn(found: DataFrame, events: DataFrame, outcomes: Table, slow: float) -> list[Table]:
     """The tables, each with its chart.
 
     :param found: of :func:`pipeline.transforms.journeys.journeys`; it is read several times.
+    :param events: that they are of.
+    :param outcomes: of these journeys, which is among the tables.
+    :param slow: seconds from which on a transfer is late.
     """
+    detailed = flow.detailed(found, events).persist(StorageLevel.DISK_ONLY)
+    try:
+        cube = flow.counts(detailed, slow)
+        if cube is None:
+            return [outcomes]
+        way = flow.flow(detailed, cube, slow)
+        routes = links(detailed, "destination", flow.late(slow), _WRONG, cube)
+    finally:
+        detailed.unpersist()
     one = {"messages": sql.lit(1)}
+    hours = (
+        latencies(found, ("hour",), ("total_ms",))
+        .orderBy(sql.desc("hour"))
+        .select("hour", "messages", *_PERCENTILES)
+    )
+    by_outcome = Chart(
+        "bar", "outcome", ("messages",), unit="messages", cube=cube, measure=MESSAGES
+    )
+    by_time = Chart("line", "time", _PERCENTILES, unit="ms", cube=cube, measure=MESSAGES)
+    also = ("destination", "link")
     return [
-        *traffic(found, "began", one, "Messages", "destination"),
-        *traffic(found, "began", one, "Messages", "outcome"),
-        _ranges(found, "destination", "total_ms"),
-        _ranges(found.where("size(links) > 0"), "link", "transfer_ms"),
+        way,
+        *routes,
+        replace(outcomes, chart=by_outcome),
+        *traffic(found, "began", one, "Messages", "outcome", cube=cube, also=also),
+        *traffic(found, "began", one, "Messages", "destination", cube=cube),
+        _ranges(found, "destination", "total_ms", cube, MESSAGES),
+        _ranges(found.where("size(links) > 0"), "link", "transfer_ms", cube, flow.TRANSFER),
         top(
-            latencies(found, ("hour",), ("total_ms",))
-            .orderBy(sql.desc("hour"))
-            .select("hour", "messages", *_PERCENTILES),
+            hours,
             _HOURS,
             f"Latency by hour, {LATENCIES['total_ms']}",
-            Chart("line", "hour", _PERCENTILES, unit="ms", every=3_600),
+            by_time,
             long=True,
         ),
         slowest(found),
@@ -92,12 +123,12 @@ def slowest(found: DataFrame, count: int = _SLOWEST) -> Table:
     )
 
 
-def _ranges(found: DataFrame, by: str, measure: str) -> Table:
+def _ranges(found: DataFrame, by: str, measure: str, cube: Cube, counted: str) -> Table:
     rows = latencies(found, (by,), (measure,)).orderBy(sql.desc("messages"), by)
     return top(
         rows.select(by, "messages", *_PERCENTILES, "max_ms"),
         _NAMES,
         f"Latency by {by}, {LATENCIES[measure]}",
-        Chart("range", by, _PERCENTILES, unit="ms"),
+        Chart("range", by, _PERCENTILES, unit="ms", cube=cube, measure=counted),
         long=True,
     )

@@ -17,7 +17,7 @@ from pipeline.transforms.replay import with_status
 def looked(rows: DataFrame) -> list[Table]:
     """The tables of a dry run, each with its chart.
 
-    :param rows: of :func:`pipeline.replaying.looked_at`; they are read several times.
+    :param rows: of :func:`pipeline.replay.carrying_out.looked_at`; they are read several times.
     """
     # What never died has the time when it was sent.
     told = with_status(rows).withColumn("_died", sql.coalesce("time", "timestamp"))

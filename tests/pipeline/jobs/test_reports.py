@@ -12,6 +12,7 @@ import lxml.html
 import pytest
 
 from pipeline.command import main
+from tests.pipeline.delivery_steps import LINKS, QUEUES, TOOK, write_steps
 from tests.pipeline.generated import Truth, write_journal
 from tests.pipeline.graveyard import BROKER_DMQ, Graveyard
 from tests.pipeline.report.chromium import opened
@@ -60,7 +61,7 @@ class Page:
 
     def __init__(self, path: Path, folder: Path) -> None:
         page = opened(path, folder)
-        assert page.console == []
+        assert (page.console, page.requests) == ([], [])
         self.document: Any = lxml.html.document_fromstring(page.dom)
 
     @property
@@ -128,6 +129,45 @@ def test_of_journeys(written: Written, tmp_path: Path) -> None:
     ] == ["bridge/lake"]
 
 
+def test_each_delivery_step_is_counted_and_timed(spark: SparkSession, tmp_path: Path) -> None:
+    """Those two, too, that journeys leave out: 5 and 10."""
+    flowing = write_steps(tmp_path / "journal", 200)
+    assert main(["journeys", str(flowing.journal), "--report", str(tmp_path / "reports")]) == 0
+    page = Page(tmp_path / "reports" / "journeys.html", tmp_path)
+    everything = flowing.messages * len(QUEUES)
+    rows = {row[0]: row for row in page.rows("The flow of messages")}
+    assert list(rows) == [*map(str, range(1, 11)), *"abcd", "i"]
+    assert {rows[str(step)][3] for step in range(1, 11)} == {str(everything)}
+    since = {"3": "stored", "4": "confirmed", "5": "routed", "6": "delivered"}
+    since |= {"8": "acknowledged", "9": "deleted", "10": "acknowledgement confirmed"}
+    for number, step in since.items():
+        # Of every fiftieth message it took longer, so the 99th percentile is of one of those.
+        assert [int(value) for value in rows[number][5:8]] == [*TOOK[step], TOOK[step][1]]
+    assert rows["1"][5:] == rows["7"][5:] == ("", "", "")
+    # What is drawn is the same, within what the page says.
+    drawn = {
+        card.get("data-step"): [
+            text.replace(",", "") for text in card.xpath(".//p/b/text() | .//p/span/b/text()")
+        ]
+        for card in page.document.xpath("//li[@data-step]")
+    }
+    assert list(drawn) == list(rows)
+    assert {drawn[str(step)][0] for step in range(1, 11)} == {str(everything)}
+    for number, step in since.items():
+        found = [float(text.split()[0]) for text in drawn[number][1:]]
+        assert found == pytest.approx(TOOK[step], rel=0.06)
+    # The links, of which the rows say it in numbers.
+    links = {row[1]: row for row in page.rows("Links, and what became of their messages") if row[2]}
+    assert set(links) == set(LINKS)
+    for link, (source, target, count, lost, dead, late) in LINKS.items():
+        assert links[link][:3] == (source, link, target)
+        assert links[link][3:6] == (str(count - lost - dead), str(late), str(count - lost - dead))
+    told = page.drawn("Links, and what became of their messages")
+    assert "queue:orders.out to lake/orders to queue:lake: 241 delivered, 9 late" in told
+    assert "queue:orders.out to erp/orders to (none): 6 lost" in told
+    assert "queue:stock to erp/stock to (none): 4 dead" in told
+
+
 def test_of_one_journey(written: Written, tmp_path: Path) -> None:
     message = min(written.truth.redelivered, key=lambda name: (len(name), name))
     assert (
@@ -174,6 +214,8 @@ def test_of_reconcile(written: Written, tmp_path: Path) -> None:
     assert findings["in doubt"] == str(written.truth.outcomes["in doubt"])
     assert set(findings) == {"lost", "in doubt", "doubled", "reordered", "altered", "late"}
     assert len(page.rows("In doubt")) == written.truth.outcomes["in doubt"]
+    linked = page.drawn("Links, and what became of their messages")
+    assert f"{written.truth.outcomes['in doubt']} in doubt" in linked
     assert "agree" in page.document.xpath("//dl[1]//dd/text()")[0]
 
 
@@ -237,7 +279,8 @@ def test_of_a_replay(spark: SparkSession, graveyard: Graveyard, tmp_path: Path) 
         if heading.startswith("Deaths of these messages per ") and "status" in heading
     ]
     assert sum(int(row[2]) for row in page.rows(by_time)) == 3
-    assert page.document.xpath("//script | //img") == []
+    assert page.document.xpath("//img") == []
+    assert len(page.document.xpath("//script")) == 5
 
     assert (
         main([*words, "--approve", str(tmp_path / "plan"), "--remove", "--report", str(reports)])

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Final
+from typing import Any, Final
 
-from pipeline.summary import Chart, Summary, Table
+from pipeline.summary import Chart, Cube, Stage, Summary, Table
 
 START: Final = datetime(2026, 3, 1, 6, tzinfo=UTC)
 WHEN: Final = datetime(2026, 3, 3, 12, 30, tzinfo=UTC)
@@ -205,6 +205,7 @@ def summaries(seed: int = 1) -> dict[str, Summary]:
                 ),
             ],
         ),
+        "flow": flow(("queue:orders", "queue:invoices"), ("delivered", "lost")),
         "empty": Summary("No dead messages in /var/imq/journal"),
         "hostile": hostile(),
     }
@@ -254,6 +255,105 @@ def hostile() -> Summary:
                 ("name", "p50", str(HOSTILE[1])),
                 [(text, 0.1, 0.2) for text in HOSTILE],
                 chart=Chart("range", "name", ("p50", str(HOSTILE[1])), unit="ms"),
+            ),
+        ],
+    )
+
+
+#: What the cube of the flow has: messages in each of the hours, by queue and outcome.
+HOURS: Final = 4
+COUNTS: Final = {(0, 0): 100, (0, 1): 3, (1, 0): 40, (1, 1): 0}
+
+
+def flow(queues: tuple[str, str], outcomes: tuple[str, str]) -> Summary:
+    """A page with all that is drawn of a cube.
+
+    Of the first queue a step takes 1 ms, of the second 1 s; the second outcome takes 60 s.
+    """
+    links = ("shop/erp", "shop/lake")
+    rows: list[tuple[object, ...]] = []
+    for hour in range(HOURS):
+        for (queue, outcome), count in COUNTS.items():
+            took = 60_000.0 if outcome else 1_000.0 if queue else 1.0
+            names = (queues[queue], links[queue], "queue:erp", outcomes[outcome])
+            for measure, value in (
+                ("messages", took),
+                ("linked", None),
+                ("produced", None),
+                ("stored", took),
+                ("late", None),
+            ):
+                number = 1 if measure == "late" and not outcome else count
+                if number and not (measure == "late" and outcome):
+                    rows.append((START + timedelta(hours=hour), *names, measure, value, number))
+    columns = ("time", "destination", "link", "target", "outcome", "measure", "value", "messages")
+    first = int(START.timestamp())
+    cube = Cube(columns, rows, 3_600, (first, first + HOURS * 3_600))
+    stages = (
+        Stage("1", "Production", "producer → broker", "It is sent", "produced", "one event"),
+        Stage("3", "Routing", "broker → store", "It is stored", "stored"),
+    )
+    of: dict[str, Any] = {"cube": cube, "measure": "messages"}
+    by_queue = [(queues[0], HOURS * 103, 1.0, 60_000.0), (queues[1], HOURS * 40, 1_000.0, 1_000.0)]
+    by_outcome = [(outcomes[0], HOURS * 140), (outcomes[1], HOURS * 3)]
+    over_time = [
+        (START + timedelta(hours=hour), *row) for hour in range(HOURS) for row in by_outcome
+    ]
+    return Summary(
+        "Flow",
+        {"messages": HOURS * 143, "lost": HOURS * 3, "late": 2},
+        [
+            Table(
+                "The flow of messages",
+                ("step", "messages"),
+                [("1", HOURS * 143), ("3", HOURS * 143)],
+                chart=Chart("flow", "time", ("messages",), unit="ms", stages=stages, **of),
+            ),
+            Table(
+                "Links",
+                ("destination", "link", "target", "messages"),
+                [(queues[place], links[place], "queue:erp", 1) for place in (0, 1)],
+                chart=Chart(
+                    "map", "destination", ("link", "target"), "outcome", cube=cube, measure="linked"
+                ),
+            ),
+            Table(
+                "Outcomes",
+                ("outcome", "messages"),
+                by_outcome,
+                chart=Chart("bar", "outcome", ("messages",), unit="messages", **of),
+            ),
+            Table(
+                "Messages per hour by outcome",
+                ("time", "outcome", "messages"),
+                over_time,
+                chart=Chart(
+                    "bar",
+                    "time",
+                    ("messages",),
+                    "outcome",
+                    also=("destination", "link"),
+                    **of,
+                ),
+            ),
+            Table(
+                "Latency by destination",
+                ("destination", "messages", "p50_ms", "p99_ms"),
+                by_queue,
+                chart=Chart(
+                    "range", "destination", ("p50_ms", "p90_ms", "p99_ms"), unit="ms", **of
+                ),
+            ),
+            Table(
+                "Latency by hour",
+                ("hour", "p99_ms"),
+                [(START, 60_000.0)],
+                chart=Chart("line", "time", ("p50_ms", "p90_ms", "p99_ms"), unit="ms", **of),
+            ),
+            Table(
+                "Lost",
+                ("message", "destination", "outcome", "began"),
+                [("ID:1", queues[0], outcomes[1], START)],
             ),
         ],
     )
