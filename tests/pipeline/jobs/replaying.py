@@ -1,7 +1,7 @@
 """A child process that carries out a plan, and kills itself on the way.
 
 ``python -m tests.pipeline.jobs.replaying POINT TIMES PLAN LEDGER PORTION``: when it comes to this
-point of :class:`pipeline.replaying.Replay` for the N-th time.
+point of :class:`pipeline.replay.carrying_out.Replay` for the N-th time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import pipeline.replaying
+import pipeline.replay.carrying_out
 from pipeline.command import main
-from pipeline.replaying import Replay
+from pipeline.replay.carrying_out import Replay
 from tests.pipeline.conftest import brief_arguments
 
 
@@ -33,7 +33,7 @@ def killing(point: str, times: int) -> partial[Replay]:
 
 if __name__ == "__main__":
     point, times, plan, ledger, portion = sys.argv[1:]
-    pipeline.replaying.Replay = killing(point, int(times))  # type: ignore[assignment,misc]
+    pipeline.replay.carrying_out.Replay = killing(point, int(times))  # type: ignore[assignment,misc]
     with tempfile.TemporaryDirectory() as folder:
         given = ["--approve", plan, "--ledger", ledger, "--remove", "--portion", portion]
         sys.exit(main(["replay", *given, *brief_arguments(Path(folder))]))

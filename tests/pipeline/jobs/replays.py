@@ -4,7 +4,6 @@ command does.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map, encode_stream
 from pipeline.connection import Connection
 from pipeline.output import Output
+from pipeline.replay.ledger import FILE, State, recorded
 from tests.pipeline.graveyard import BRIDGE_DMQ, Graveyard
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ class Job:
         return self.plan
 
     def states(self) -> Counter[str]:
-        lines = (self.ledger / "ledger.jsonl").read_text().splitlines()
-        return Counter(json.loads(line).get("state", "") for line in lines)
+        rows = recorded(self.ledger / FILE, *State)
+        return Counter(rows.column("state").to_pylist())
 
 
 def compared(message: Message) -> tuple[object, ...]:

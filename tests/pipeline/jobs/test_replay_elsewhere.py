@@ -13,7 +13,7 @@ from gateway.messaging.destination import Queue
 from gateway.messaging.message import BodyType, Headers, Message
 from pipeline.connection import Connection
 from pipeline.errors import PipelineError
-from pipeline.ledger import State, opened
+from pipeline.replay.ledger import State, opened
 from tests.crash.client import Client
 from tests.pipeline.jobs.replays import BODIES, Job, order
 from tests.servers import activemq

@@ -21,6 +21,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 from pipeline.errors import PipelineError
@@ -56,7 +57,8 @@ def write_plan(
     :param rows: by the names of :data:`ROWS`, in order.
     :raises PipelineError: the file is there already, or cannot be written.
     """
-    temporary = path.with_name(f"{path.name}.part")
+    # Its own: another may be at it at the same time.
+    temporary = path.with_name(f"{path.name}.{token_hex(4)}.part")
     digest = hashlib.sha256()
     messages = 0
     try:

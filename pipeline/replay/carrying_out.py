@@ -27,13 +27,13 @@ from pyspark.sql import functions as sql
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.source import register
 from pipeline.errors import PipelineError
-from pipeline.ledger import Ledger, State
-from pipeline.plan import Plan, copy_plan
-from pipeline.removing import DEAD, removing
+from pipeline.replay.ledger import Ledger, State
+from pipeline.replay.plan import Plan, copy_plan
+from pipeline.replay.removing import DEAD, removing
+from pipeline.replay.target import Target
 from pipeline.tables.messages import archived, browsed
 from pipeline.tables.replays import named, read, records, sent, written
-from pipeline.target import Target
-from pipeline.transforms.doubts import doubtful
+from pipeline.transforms.perhaps_sent import doubtful
 from pipeline.transforms.replay import (
     candidates,
     choose,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 #: Messages between two records on the disk. The gateway remembers 20,000 duplicate ids of a ledger
 #: for each destination: what is in doubt must be well among them.
 PORTION: Final = 5_000
-MOST_IN_A_PORTION: Final = 10_000
 #: What a run keeps beside the ledger while it is at work.
 _STAGE: Final = "staged-"
 _PASSED: Final = ("key", "twin", "message_id", "queue", "time", "target", "place", "planned")
@@ -62,7 +61,7 @@ class Request:
     """What an operator asked for; what a plan keeps.
 
     :param queue: where the dead messages are, ``queue:NAME``; None with an archive.
-    :param archive: a folder of Parquet files with messages.
+    :param archive: the folder of an archive.
     :param where: an SQL predicate.
     :param to: ``queue:NAME`` or ``topic:NAME``; None is where each was first.
     :param new_ids: have the gateway give new message ids.
@@ -106,7 +105,8 @@ def looked_at(
         target.gateway,
         lies,
     )
-    return replayed(planned(rows, target.gateway), sent(spark, ledger))
+    known = records(spark, ledger, State.INTENDED, State.SENT)
+    return replayed(planned(rows, target.gateway), sent(known))
 
 
 def _messages(spark: SparkSession, request: Request) -> DataFrame:
@@ -177,9 +177,10 @@ class Replay:
             ledger.
         """
         began = datetime.fromtimestamp(self._now_us() / 1_000_000, UTC)
-        with self._named() as rows:
+        known = self._known()
+        with self._named(known) as rows:
             pending = rows.where("replayed is null")
-            doubted = self._doubted(pending)
+            doubted = self._doubted(pending, known)
             doubts = doubted.count()
             if doubts and in_doubt is None:
                 first = doubted.select("message_id").limit(1).collect()[0][0]
@@ -196,11 +197,11 @@ class Replay:
                 more, gone = self._send(part, remove)
                 count, removed = count + more, removed + gone
                 advanced(more)
-            told(outcomes(rows.drop("replayed"), sent(self._spark, self._ledger.path), began))
+            told(outcomes(rows.drop("replayed"), sent(self._known()), began))
         return Outcome(count, before, doubts if in_doubt == "skip" else 0, removed)
 
     @contextmanager
-    def _named(self) -> Iterator[DataFrame]:
+    def _named(self, known: DataFrame) -> Iterator[DataFrame]:
         """Yield the plan's rows, counted and read once, with ``replayed``.
 
         What is kept for this run is removed at the end.
@@ -212,9 +213,7 @@ class Replay:
         try:
             # What was approved, whatever becomes of the file meanwhile.
             copy = copy_plan(self._plan, self._stage)
-            found = replayed(
-                named(self._spark, copy), sent(self._spark, self._ledger.path)
-            ).persist()
+            found = replayed(named(self._spark, copy), sent(known)).persist()
             if found.count() != self._plan.messages:
                 raise PipelineError(
                     f"--approve {self._plan.path}: Spark does not find its messages in {self._stage}: nothing was sent"
@@ -225,11 +224,14 @@ class Replay:
                 found.unpersist()
             rmtree(self._stage, ignore_errors=True)
 
-    def _doubted(self, pending: DataFrame) -> DataFrame:
+    def _known(self) -> DataFrame:
+        """The ledger's records of what was to be sent, and was, until now."""
+        return records(self._spark, self._ledger.path, State.INTENDED, State.SENT)
+
+    def _doubted(self, pending: DataFrame, known: DataFrame) -> DataFrame:
         """Return what was intended, not sent, and unknown to the broker's memory."""
-        all_records = records(self._spark, self._ledger.path, State.INTENDED, State.SENT)
         return doubtful(
-            pending, all_records, self._address if self._target.gateway else None, self._now_us()
+            pending, known, self._address if self._target.gateway else None, self._now_us()
         )
 
     def _staged(self, pending: DataFrame) -> Iterator[DataFrame]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import PipelineError
-from pipeline.plan import Plan, copy_plan, read_plan, write_plan
+from pipeline.replay.plan import Plan, copy_plan, read_plan, write_plan
 
 ROWS = [{"place": place, "key": f"k{place}", "target": "queue:ä"} for place in range(1, 4)]
 
@@ -35,6 +37,23 @@ def test_a_plan_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="a plan is never replaced"):
         write_plan(tmp_path / "plan", {}, "", [])
     assert (tmp_path / "plan").read_bytes() == before
+
+
+def test_two_that_write_one_plan_do_not_mix_it(tmp_path: Path) -> None:
+    """One of them has it, whole, and the other is told."""
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield {"place": 1}
+        written(tmp_path / "plan")
+        yield {"place": 2}
+
+    mine = tmp_path / "plan.part"
+    mine.write_text("kept")
+    with pytest.raises(PipelineError, match="a plan is never replaced"):
+        write_plan(tmp_path / "plan", {}, "", rows())
+    assert read_plan(tmp_path / "plan").messages == len(ROWS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["plan", "plan.part"]
+    assert mine.read_text() == "kept"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

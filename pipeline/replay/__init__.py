@@ -1,0 +1,1 @@
+"""Sending dead and archived messages again, each once."""
