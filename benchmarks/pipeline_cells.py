@@ -1,4 +1,6 @@
-"""The pipeline's cells: a journal through ``ingest`` and ``journeys``.
+"""The pipeline's cells: a journal through three jobs.
+
+They are ``ingest``, ``journeys`` and ``reconcile``.
 
 Declares what is measured and what is to be reached, and measures it: the jobs run as an operator
 runs them, one after the other, over a journal made from a seed, and their answer is compared with
@@ -31,7 +33,7 @@ _PATIENCE_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Jobs:
-    """``ingest``, then ``journeys``, of a generated journal."""
+    """``ingest``, then ``journeys`` and ``reconcile``, of a generated journal."""
 
     events: int
     alone: bool = True
@@ -58,18 +60,23 @@ class Jobs:
         )
         if answered != truth.journeys:
             raise Refused(f"{answered} journeys, of {truth.journeys}")
+        reconcile = _run(folder, "reconcile", str(folder / "table"))
         seconds = ingest.seconds + journeys.seconds
         cpu = ingest.cpu + journeys.cpu
         parts = {
             "ingest s": ingest.seconds,
             "journeys s": journeys.seconds,
+            "reconcile s": reconcile.seconds,
             "events/s": truth.events / seconds,
         }
         return [
             Measurement(seconds, extra=parts),
-            Measurement(cpu / truth.events * 1e6, extra={"processor s": cpu}),
             Measurement(
-                max(ingest.peak, journeys.peak) / 2**20,
+                cpu / truth.events * 1e6,
+                extra={"processor s": cpu, "reconcile processor s": reconcile.cpu},
+            ),
+            Measurement(
+                max(ingest.peak, journeys.peak, reconcile.peak) / 2**20,
                 extra={
                     "journal MiB": _mebibytes(folder / "journal"),
                     "table MiB": _mebibytes(folder / "table"),

@@ -11,26 +11,20 @@ import argparse
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
 from benchmarks.peers import Gateway
+from pipeline.report.page import vendored_scripts
+from tests.pipeline.report.chromium import browser
 
 _COST = "processor, µs an event"
 _CELL = re.compile(r"pipeline-1e(\d+)")
-_SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "svg.hashsalt": "stomp-gateway",
-}
+#: Of a drawing that is white on any page.
+_CONFIG = {"background": "white", "font": "DejaVu Sans", "aria": False, "view": {"stroke": None}}
 
 
 @dataclass(frozen=True)
@@ -45,6 +39,7 @@ class Point:
     events: int
     ingest: float
     journeys: float
+    reconcile: float
     cpu: float
     memory: float
 
@@ -68,7 +63,12 @@ def points(results: Sequence[Path]) -> list[Point]:
             jobs = time["extra"]
             assert isinstance(jobs, dict)
             found[events] = Point(
-                events, jobs["ingest s"], jobs["journeys s"], _value(cpu), _value(memory)
+                events,
+                jobs["ingest s"],
+                jobs["journeys s"],
+                jobs["reconcile s"],
+                _value(cpu),
+                _value(memory),
             )
     if not found:
         raise ValueError(
@@ -85,33 +85,60 @@ def _value(run: dict[str, object]) -> float:
 
 def draw(found: Sequence[Point], path: Path) -> None:
     """Draw time, cost of an event, and memory over the number of events."""
-    events = [point.events for point in found]
-    with matplotlib.rc_context(_SETTINGS):
-        figure = Figure((9, 2.8), layout="constrained")
-        time, cost, memory = figure.subplots(1, 3)
-        _curves(
-            time,
-            "seconds",
-            events,
-            {"ingest": [p.ingest for p in found], "journeys": [p.journeys for p in found]},
+    time = [
+        {"events": point.events, "value": value, "job": job}
+        for point in found
+        for job, value in (
+            ("ingest", point.ingest),
+            ("journeys", point.journeys),
+            ("reconcile", point.reconcile),
         )
-        _curves(cost, _COST, events, {"": [p.cpu for p in found]})
-        _curves(memory, "memory, MiB", events, {"": [p.memory for p in found]})
-        figure.savefig(path, metadata={"Date": None})
+    ]
+    cost = [{"events": point.events, "value": point.cpu} for point in found]
+    memory = [{"events": point.events, "value": point.memory} for point in found]
+    specification = {
+        "config": _CONFIG,
+        "hconcat": [
+            _curves("seconds", time),
+            _curves(_COST, cost, "log"),
+            _curves("memory, MiB", memory),
+        ],
+    }
+    drawn = f"new vega.View(vega.parse(vegaLite.compile({json.dumps(specification)}).spec)).toSVG()"
+    with tempfile.TemporaryDirectory() as folder, browser(Path(folder)) as page:
+        for script in vendored_scripts():
+            page.run(f"{script};0")
+        path.write_text(page.run(drawn), encoding="utf-8")
 
 
-def _curves(axes: Axes, what: str, events: Sequence[int], curves: dict[str, list[float]]) -> None:
-    for name, values in curves.items():
-        axes.plot(events, values, marker="o", label=name or None)
-    axes.set(title=what, xlabel="events", xscale="log")
-    if what != _COST:
-        axes.set_ylim(bottom=0)
-    else:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter("{x:g}")
-    if len(curves) > 1:
-        axes.legend()
+def _curves(title: str, values: Sequence[dict[str, Any]], scale: str = "linear") -> dict[str, Any]:
+    axis = {"title": None, "labelExpr": "format(datum.value, '~s')", "gridOpacity": 0.5}
+    return {
+        "title": title,
+        "width": 230,
+        "height": 180,
+        "data": {"values": values},
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": {
+                "field": "events",
+                "type": "quantitative",
+                "scale": {"type": "log", "nice": False},
+                "axis": {**axis, "title": "events", "values": [row["events"] for row in values]},
+            },
+            "y": {
+                "field": "value",
+                "type": "quantitative",
+                "scale": {"type": scale},
+                "axis": {**axis, "tickCount": 5},
+            },
+            **(
+                {"color": {"field": "job", "title": None, "legend": {"orient": "top-left"}}}
+                if "job" in values[0]
+                else {}
+            ),
+        },
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
