@@ -9,6 +9,7 @@
 #   make bench      measure, README's rows first; only those: make bench BENCH=--readme
 #   make bench-pairs    what a change costs: make bench-pairs OLD=../before/build/compiled NEW=build/compiled
 #   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run uses them from then on, bench always
+#   make wheels     stomp-gateway, compiled where that is possible, and pyspark-stomp, the data source alone, in build/wheel
 #   make docs       the documentation, in docs/_build/html
 #
 # Another interpreter: make PYTHON=python3.12 run
@@ -35,7 +36,7 @@ SIDE_BY_SIDE ?= -n 6 --dist loadgroup --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test test-full prepared test-compiled lint twin bench bench-pairs compiled docs packages
+.PHONY: run quick test test-full prepared test-compiled lint twin bench bench-pairs compiled wheels docs packages
 
 run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
@@ -95,12 +96,17 @@ bench-pairs: $(VENV)/.installed-for-tests
 compiled: $(COMPILED)/.built
 
 # Not beside the sources, where a compiled module would hide what is edited. What cannot be compiled setup.py says; then the gateway runs as it is.
-$(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway bridge certs pipeline twisted -name '*.py' -o -name '*.sql' -o -name py.typed -o -name "*.jar") | $(VENV)/.installed-for-tests
+$(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway bridge certs pipeline twisted -name '*.py' -o -name '*.sql' -o -name py.typed -o -name '*.jar' -o -name '*.html' -o -name '*.js') | $(VENV)/.installed-for-tests
 	@echo "Compiling into build/compiled, which takes a minute"
 	@rm -rf $(COMPILED).new build/wheel
 	@$(BIN)/python -W 'ignore:setup.py install is deprecated' setup.py --quiet build --build-lib $(COMPILED).new bdist_wheel --skip-build --dist-dir build/wheel
 	@rm -rf $(COMPILED)
 	@if find $(COMPILED).new -name '*.so' | grep -q .; then mv $(COMPILED).new $(COMPILED) && touch $@; else rm -rf $(COMPILED).new; fi
+
+# The first of them is made when the sources are compiled, and stays pure where they cannot be.
+wheels: $(COMPILED)/.built
+	@$(BIN)/python -m pipeline.datasource.wheel build/wheel
+	@ls build/wheel/stomp_gateway-*.whl
 
 $(CLASSES): $(VENV)/.installed-for-tests | packages
 	@echo "Making build/spark.jsa, which takes a minute"

@@ -32,3 +32,7 @@ MESSAGES: Final = """
     priority int, persistent boolean, type string, correlation_id string, reply_to string, redelivered boolean,
     headers map<string,string>, envelope binary
 """
+
+#: Of those the columns whose values have nothing in common: Parquet would look each up in a
+#: dictionary, and compare all.
+UNLIKE: Final = ("body", "text", "envelope")

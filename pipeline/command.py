@@ -20,12 +20,13 @@ import click
 from gateway import __version__
 from pipeline.errors import PipelineError
 from pipeline.failures import sentence
+from pipeline.summary import plain
 
 PROGRAM: Final = "gateway-pipeline"
 
 #: The jobs: the module that has each as ``command``, and what it is for.
 JOBS: Final = {
-    "ingest": ("pipeline.jobs.ingest", "The journal into Parquet, each event once."),
+    "ingest": ("pipeline.jobs.ingest", "The journal into a table, each event once."),
     "journeys": (
         "pipeline.jobs.journeys",
         "What happened to each message: journeys, latencies, what is stuck, slow or lost.",
@@ -41,7 +42,11 @@ JOBS: Final = {
     ),
     "archive": (
         "pipeline.jobs.archive",
-        "A destination's messages into Parquet, with their bodies.",
+        "A destination's messages into a table, with their bodies.",
+    ),
+    "upgrade": (
+        "pipeline.jobs.upgrade",
+        "Tables of earlier versions into those of this one, once.",
     ),
 }
 
@@ -114,5 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(text: str, code: int) -> int:
-    print(f"{PROGRAM}: {text}", file=sys.stderr)
+    # It may have what a broker or a message has said.
+    line = " ".join(plain(text).splitlines())
+    print(f"{PROGRAM}: {line}", file=sys.stderr)
     return code

@@ -22,7 +22,7 @@ from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode, enco
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.selector.names import is_property_name
-from gateway.messaging.values import Byte, Char, Float, Int, Short, Value
+from gateway.messaging.values import Byte, Char, Float, Int, Short, Value, text_of
 from pipeline.columns import LATEST
 
 #: Headers of a MESSAGE that are the broker's, or that columns of their own hold.
@@ -321,12 +321,3 @@ def _without_duplicate_id(headers: Headers) -> Headers:
 
 def _alive(expires: int, now_ms: int) -> int:
     return expires if expires > now_ms else 0
-
-
-def text_of(value: Value) -> str:
-    """The string form of a property (JMS 1.1, section 3.5.4); null is empty."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value.hex() if isinstance(value, bytes) else str(value)

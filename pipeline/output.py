@@ -6,10 +6,9 @@ Owns the options ``--output``, ``--format`` and ``--report``, what a terminal sh
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,19 +23,20 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pipeline.errors import PipelineError
-from pipeline.summary import Chart, Summary, Table, shown
+from pipeline.option_groups import option_group
+from pipeline.session import is_remote, without_secrets
+from pipeline.summary import Chart, Summary, Table, plain, shown
+from pipeline.tables.names import check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-FORMATS: Final = ("parquet", "csv", "json")
+FORMATS: Final = ("delta", "parquet", "csv", "json")
 _POLL_SECONDS: Final = 0.3
 #: Of lines that no terminal breaks.
 _WIDTH: Final = 180
-#: In an address, before the host.
-_CREDENTIALS: Final = re.compile(r"://[^/@\s]*@")
 
 
 @dataclass(frozen=True)
@@ -49,31 +49,33 @@ class Output:
     """
 
     path: str | None = None
-    format: str = "parquet"
+    format: str = "delta"
     report: Path | None = None
 
-    def write(self, frame: DataFrame, name: str = "", by: Sequence[str] = ()) -> str | None:
+    @property
+    def kept(self) -> bool:
+        """Whether Spark computes as well with what is written."""
+        return self.path is not None and self.format in ("delta", "parquet")
+
+    def write(self, frame: DataFrame, name: str = "") -> DataFrame:
         """Write a table whole, in place of what the folder had before.
+
+        Until it is whole, and if it never is, the folder has what it had.
 
         CSV has no maps and arrays, and no octets: the former are written as JSON texts, the latter
         as Base64.
 
         :param name: of a folder below the path, where a job writes several tables.
-        :param by: columns that the folder is partitioned by.
-        :returns: where it is; None where no path was given, and nothing was done.
+        :returns: what was written, if it is :attr:`kept`; else the frame itself, and where no path
+            was given nothing was done.
         """
         if self.path is None:
-            return None
+            return frame
+        from pipeline.tables.answers import write_answer
+
         place = f"{self.path.rstrip('/')}/{name}" if name else self.path
-        writer = (
-            (flat(frame) if self.format == "csv" else frame)
-            .write.mode("overwrite")
-            .partitionBy(*by)
-        )
-        if self.format == "csv":
-            writer = writer.option("header", True).option("escape", '"')
-        writer.format(self.format).save(place)
-        return place
+        written = write_answer(flat(frame) if self.format == "csv" else frame, place, self.format)
+        return written if self.kept else frame
 
     def finish(self, summary: Summary, console: Console | None = None) -> None:
         """Show the summary, and write the report where one was asked for.
@@ -112,30 +114,30 @@ def report_option(command: _Function) -> _Function:
 def output_options(command: _Function) -> _Function:
     """Give a click command the output options: ``output``, an :class:`Output`."""
 
-    def with_output(
-        *arguments: Any, output: str | None, output_format: str, report: Path | None, **others: Any
-    ) -> Any:
-        return command(*arguments, output=Output(output, output_format, report), **others)
-
-    with_output.__doc__ = command.__doc__
-    with_output.__name__ = command.__name__
-    with_output.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
-    for option in (
-        report_option,
-        click.option(
-            "--format",
-            "output_format",
-            type=click.Choice(FORMATS),
-            default="parquet",
-            show_default=True,
-            help="Of --output.",
-        ),
+    options = (
         click.option(
             "--output", metavar="DIR", help="Write the answer there, in place of what was there."
         ),
-    ):
-        with_output = option(with_output)
-    return with_output  # type: ignore[return-value]
+        click.option(
+            "--format",
+            type=click.Choice(FORMATS),
+            default="delta",
+            show_default=True,
+            help="Of --output.",
+        ),
+        report_option,
+    )
+    return option_group(
+        "output",
+        options,
+        _output,
+    )(command)
+
+
+def _output(given: Mapping[str, Any]) -> Output:
+    if given["output"] is not None and given["format"] == "delta":
+        check_name(given["output"])
+    return Output(given["output"], given["format"], given["report"])
 
 
 def _asked() -> tuple[str, dict[str, str]]:
@@ -159,7 +161,7 @@ def _asked() -> tuple[str, dict[str, str]]:
             if isinstance(parameter, click.Option)
             else parameter.human_readable_name
         )
-        given[said.strip("[].")] = _CREDENTIALS.sub("://", ", ".join(shown(one) for one in values))
+        given[said.strip("[].")] = ", ".join(without_secrets(shown(one)) for one in values)
     return context.info_name or "report", given
 
 
@@ -207,12 +209,15 @@ def _utc(value: object) -> object:
 
 
 def show(summary: Summary, console: Console) -> None:
-    """Print a summary."""
-    console.print(Text(summary.title, style="bold"))
+    """Print a summary.
+
+    Names and comments in it come from anybody: what a terminal would obey is written out.
+    """
+    console.print(Text(plain(summary.title), style="bold"))
     width = max((len(name) for name in summary.facts), default=0)
     for name, value in summary.facts.items():
         console.print(
-            f"  {name.ljust(width)}  {shown(value)}", soft_wrap=True, markup=False, highlight=False
+            f"  {name.ljust(width)}  {_said(value)}", soft_wrap=True, markup=False, highlight=False
         )
     for table in summary.tables:
         if not table.rows or table.long:
@@ -220,16 +225,20 @@ def show(summary: Summary, console: Console) -> None:
         # The title and the note are lines of their own: in the table they would be broken where it
         # is narrow.
         console.print()
-        console.print(Text(table.title, style="bold"))
+        console.print(Text(plain(table.title), style="bold"))
         drawn = RichTable()
         for place, name in enumerate(table.columns):
             numbers = all(isinstance(row[place], int | float | None) for row in table.rows)
             drawn.add_column(Text(name), justify="right" if numbers else "left", overflow="fold")
         for row in table.rows:
-            drawn.add_row(*(Text(shown(value)) for value in row))
+            drawn.add_row(*(Text(_said(value)) for value in row))
         console.print(drawn)
         if table.note:
             console.print(Text(table.note))
+
+
+def _said(value: object) -> str:
+    return plain(shown(value))
 
 
 @contextmanager
@@ -242,8 +251,6 @@ def progress(spark: SparkSession, text: str, console: Console | None = None) -> 
     if not console.is_terminal:
         yield
         return
-    tracker = spark.sparkContext.statusTracker()
-    over = threading.Event()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -253,20 +260,53 @@ def progress(spark: SparkSession, text: str, console: Console | None = None) -> 
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(text, total=0)
 
-        def follow() -> None:
-            while not over.wait(_POLL_SECONDS):
-                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-                known = [stage for stage in stages if stage is not None]
-                bar.update(
-                    task,
-                    completed=sum(stage.numCompletedTasks for stage in known),
-                    total=sum(stage.numTasks for stage in known),
-                )
+        def show(stages: Iterable[tuple[int, int]]) -> None:
+            counts = list(stages)
+            bar.update(
+                task,
+                completed=sum(done for done, _ in counts),
+                total=sum(all_ for _, all_ in counts),
+            )
 
-        follower = threading.Thread(target=follow, name="progress", daemon=True)
-        follower.start()
+        with _followed(spark, show):
+            yield
+
+
+@contextmanager
+def _followed(
+    spark: SparkSession, show: Callable[[Iterable[tuple[int, int]]], None]
+) -> Iterator[None]:
+    """Show what is under way: of each stage, the tasks that are done and all."""
+    if is_remote(spark):
+
+        def told(
+            stages: Iterable[Any] | None,
+            inflight_tasks: int,
+            operation_id: str | None,
+            done: bool,
+        ) -> None:
+            show((one.num_completed_tasks, one.num_tasks) for one in stages or ())
+
+        handler: Any = told
+        spark.registerProgressHandler(handler)
         try:
             yield
         finally:
-            over.set()
-            follower.join()
+            spark.removeProgressHandler(handler)
+        return
+    tracker = spark.sparkContext.statusTracker()
+    over = threading.Event()
+
+    def follow() -> None:
+        while not over.wait(_POLL_SECONDS):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            known = [stage for stage in stages if stage is not None]
+            show((stage.numCompletedTasks, stage.numTasks) for stage in known)
+
+    follower = threading.Thread(target=follow, name="progress", daemon=True)
+    follower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        follower.join()

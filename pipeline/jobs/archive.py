@@ -1,17 +1,17 @@
-"""``gateway-pipeline archive``: messages with their bodies to Parquet.
+"""``gateway-pipeline archive``: messages with bodies into a table.
 
-Owns the job's options, and what may share a folder. By itself it browses: what waits in a queue now
-and is not in the folder yet is added to it, and stays where it is. With ``--consume`` messages are
-taken from the queue, or from a durable subscription of a topic, by a stream that keeps what it has
-received in a staging folder until it is in the archive; so a run that is killed loses none and
-repeats none.
+Owns the job's options, and that a batch of the stream is in the table once. By itself it browses:
+what waits in a queue now and is not in the folder yet is added to it, and stays where it is. With
+``--consume`` messages are taken from the queue, or from a durable subscription of a topic, by a
+stream that keeps what it has received in a staging folder until it is in the archive; so a run that
+is killed loses none and repeats none.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -20,16 +20,18 @@ from rich.console import Console
 from pipeline.connection import Connection, as_destination, connection_options
 from pipeline.errors import PipelineError
 from pipeline.output import Output, output_options, progress
-from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.session import SessionOptions, is_remote, session_options, spark_session
 from pipeline.summary import Chart, Summary, Table
+from pipeline.tables.names import check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: What Spark's file sink keeps beside the files of a stream; a reader then looks at no others.
-_OF_A_STREAM: Final = "_spark_metadata"
-_CHECKPOINT: Final = "_checkpoint"
+    from pipeline.tables.delta import DeltaFolder
+
+#: Of the stream that consumes, in the table's folder.
+CHECKPOINT: Final = "_checkpoint"
 _POLL_SECONDS: Final = 1
 #: Days that the summary shows.
 _SHOWN: Final = 14
@@ -37,7 +39,7 @@ _SHOWN: Final = 14
 
 @click.command(
     "archive",
-    help="A destination's messages into Parquet, with their bodies: those there now, which stay, or with --consume all that come.",
+    help="A destination's messages into a table, with their bodies: those there now, which stay, or with --consume all that come.",
 )
 @click.argument("destination")
 @click.argument("folder")
@@ -91,7 +93,11 @@ def command(session: SessionOptions, **given: Any) -> None:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Whether the options go together. :raises PipelineError: they do not."""
+    """Check the arguments, before Spark starts.
+
+    :raises PipelineError: they do not go together, or no table can be in the folder.
+    """
+    check_name(given["folder"])
     if not given["consume"]:
         of_consuming = [
             name
@@ -139,28 +145,22 @@ def run(
     """Archive. The parameters are the command's; ``output`` gets the days.
 
     :returns: how many messages were added.
-    :raises PipelineError: the folder has another kind of archive, or the broker refuses.
+    :raises PipelineError: the folder has an archive of an earlier version, or the broker refuses.
     """
-    place = folder.rstrip("/")
+    from pipeline.tables.messages import archive_in
+    from pipeline.tables.storage import Location
+
+    table = archive_in(spark, folder)
     source = as_destination(destination)
-    streamed, filled = _holds(spark, place)
-    if consume and filled and not streamed:
-        raise PipelineError(
-            f"{place} has an archive made by browsing: expected another folder for --consume"
-        )
-    if streamed and not consume:
-        raise PipelineError(
-            f"{place} has an archive made by --consume: expected another folder to browse into"
-        )
     if not consume:
-        added = _browse(spark, source, place, filled, selector, connection)
+        added = _browse(spark, source, table, selector, connection)
     else:
         assert staging is not None
         options = {
             **connection.options,
             "destination": source,
             "envelope": "true",
-            "stagingPath": staging if "://" in staging else str(Path(staging).absolute()),
+            "stagingPath": Location(spark, staging).address,
             **{
                 name: str(value)
                 for name, value in (
@@ -176,10 +176,10 @@ def run(
                 if value
             },
         }
-        added = _consume(spark, options, place, every if continuously else None)
-    facts = {"messages added": added, "from": f"{source} at {connection.address}", "to": place}
+        added = _consume(spark, options, table, every if continuously else None)
+    facts = {"messages added": added, "from": f"{source} at {connection.address}", "to": table.path}
     tables = []
-    days = _days(spark, place) if _holds(spark, place)[1] else None
+    days = _days(table) if table.exists() else None
     output.write(
         spark.createDataFrame([], "day string, messages bigint, octets bigint")
         if days is None
@@ -196,31 +196,18 @@ def run(
             )
         )
         if output.report is not None:
-            tables += _traffic(spark, place)
+            tables += _traffic(table)
     output.finish(Summary("Archived", facts, tables))
     return added
-
-
-def _holds(spark: SparkSession, place: str) -> tuple[bool, bool]:
-    """Whether the folder has the files of a stream, and whether it has any."""
-    from pipeline.tables.lines import place as file_system
-
-    files, path = file_system(spark, f"{place}/{_OF_A_STREAM}")
-    days = files.globStatus(file_system(spark, f"{place}/day=*")[1])
-    return bool(files.exists(path)), days is not None and len(days) > 0
 
 
 def _browse(
     spark: SparkSession,
     source: str,
-    place: str,
-    filled: bool,
+    table: DeltaFolder,
     selector: str | None,
     connection: Connection,
 ) -> int:
-    from pyspark.sql import Observation
-    from pyspark.sql import functions as sql
-
     from pipeline.tables.messages import browsed
     from pipeline.transforms.archive import BY, archived, missing
 
@@ -228,31 +215,46 @@ def _browse(
         connection.options if selector is None else {**connection.options, "selector": selector}
     )
     rows = archived(browsed(spark, options, source))
-    if filled:
-        rows = missing(rows, spark.read.parquet(place))
-    counted = Observation()
+    if table.exists():
+        rows = missing(rows, table.frame())
     with progress(spark, "archiving"):
-        rows.observe(counted, sql.count("*").alias("messages")).write.mode("append").partitionBy(
-            BY
-        ).parquet(place)
-    return int(counted.get.get("messages") or 0)
+        files = table.write(rows, [BY])
+        if files.rows:
+            table.append(files)
+    return files.rows
 
 
-def _consume(spark: SparkSession, options: dict[str, str], place: str, every: int | None) -> int:
+def _consume(
+    spark: SparkSession, options: dict[str, str], table: DeltaFolder, every: int | None
+) -> int:
+    from pyspark.errors import PySparkException
+
     from pipeline.datasource.client import Client
     from pipeline.datasource.options import Use, parse
     from pipeline.datasource.source import register
-    from pipeline.transforms.archive import BY, archived
+    from pipeline.tables.storage import Location
+    from pipeline.transforms.archive import archived
 
     # Here it is told in one line that there is no connection, or that the login is refused.
     Client(replace(parse(options, Use.STREAM), client_id=None)).open().disconnect()
     register(spark)
     rows = archived(spark.readStream.format("stomp").options(**options).load())
+    checkpoint = Location(spark, f"{table.path}/{CHECKPOINT}")
+    failures: list[Exception] = []
+    adding = _Adding(table.uri, checkpoint.uri)
+
+    def add(messages: DataFrame, number: int) -> None:
+        try:
+            adding(messages, number)
+        except Exception as error:
+            failures.append(error)
+            raise
+
     writer = (
-        rows.writeStream.format("parquet")
-        .partitionBy(BY)
-        .option("checkpointLocation", f"{place}/{_CHECKPOINT}")
-        .option("path", place)
+        # A server runs it in a process of its own.
+        rows.writeStream.foreachBatch(adding if is_remote(spark) else add).option(
+            "checkpointLocation", checkpoint.uri
+        )
     )
     query = (
         writer.trigger(availableNow=True)
@@ -260,9 +262,41 @@ def _consume(spark: SparkSession, options: dict[str, str], place: str, every: in
         else writer.trigger(processingTime=f"{every} seconds")
     ).start()
     try:
-        return _followed(query)
+        added = _followed(query)
+        table.tidy()
+        return added
+    except PySparkException:
+        if failures:
+            raise failures[0] from None
+        raise
     finally:
         query.stop()
+
+
+@dataclass(frozen=True)
+class _Adding:
+    """Adds the batches of a stream to a table, each once.
+
+    :param table: of its folder, as Spark has it.
+    :param checkpoint: of the stream, which is its application.
+    """
+
+    table: str
+    checkpoint: str
+
+    def __call__(self, messages: DataFrame, number: int) -> None:
+        from pipeline.tables.delta import TIDY, DeltaFolder
+        from pipeline.transforms.archive import BY
+
+        spark = messages.sparkSession
+        table = DeltaFolder(spark, self.table)
+        batch = (stream_id(spark, self.checkpoint), number)
+        # One that was killed between the table and the stream's own log of commits gives the batch
+        # out again.
+        if not table.has(batch):
+            table.append(table.write(messages, [BY]), batch)
+        if number % TIDY == TIDY - 1:
+            table.tidy()
 
 
 def _followed(query: StreamingQuery) -> int:
@@ -288,23 +322,32 @@ def _followed(query: StreamingQuery) -> int:
     return sum(added.values())
 
 
-def _days(spark: SparkSession, place: str) -> DataFrame:
+def _days(table: DeltaFolder) -> DataFrame:
     """How much of each day there is, the last first."""
     from pyspark.sql import functions as sql
 
-    days = spark.read.parquet(place).groupBy(sql.col("day").cast("string").alias("day"))
+    from pipeline.transforms.archive import by_day
+
+    days = by_day(table.frame()).groupBy(sql.col("day").cast("string").alias("day"))
     return days.agg(
         sql.count("*").alias("messages"), sql.sum(sql.length("body")).alias("octets")
     ).orderBy(sql.col("day").desc())
 
 
-def _traffic(spark: SparkSession, place: str) -> list[Table]:
+def _traffic(table: DeltaFolder) -> list[Table]:
     from pyspark.sql import functions as sql
 
     from pipeline.charts import traffic
 
-    rows = spark.read.parquet(place).withColumn("time", sql.coalesce("timestamp", "archived"))
+    rows = table.frame().withColumn("time", sql.coalesce("timestamp", "archived"))
     return traffic(rows, "time", {"messages": sql.lit(1), "octets": sql.length("body")}, "Messages")
+
+
+def stream_id(spark: SparkSession, checkpoint: str) -> str:
+    """The name of a stream, which no stream with another checkpoint has."""
+    from pipeline.tables.storage import Location
+
+    return str(json.loads((Location(spark, checkpoint) / "metadata").read())["id"])
 
 
 __all__ = ["command", "run"]

@@ -70,7 +70,7 @@ def command(
     """The click command."""
     if queue is not None:
         connection.check()
-    with spark_session("dead-letters", session) as spark:
+    with spark_session("dead-letters", session, journal) as spark:
         run(
             spark,
             journal,
@@ -109,7 +109,6 @@ def run(
     from pyspark import StorageLevel
     from pyspark.sql import functions as sql
 
-    from pipeline.charts import counted, traffic
     from pipeline.transforms.dead_letters import groups, hours
 
     end = _time(spark, "--until", until) or datetime.now(UTC)
@@ -133,11 +132,7 @@ def run(
             )
             drawn: list[Table] = []
             if output.report is not None:
-                drawn = [
-                    counted(deaths, "reason", "Dead messages", "messages"),
-                    *traffic(deaths, "time", {"messages": sql.lit(1)}, "Dead messages", "reason"),
-                    counted(deaths, "destination", "Dead messages", "messages", "reason"),
-                ]
+                drawn = _drawn(deaths)
     finally:
         deaths.unpersist()
     if not total[0]:
@@ -156,6 +151,26 @@ def run(
             [*drawn, _troubles(first), _examples(first), _by_hour(latest)],
         )
     )
+
+
+def _drawn(deaths: DataFrame) -> list[Table]:
+    """Return what only a report shows: by reason, time and destination."""
+    from pyspark.sql import functions as sql
+
+    from pipeline.charts import MESSAGES, counted, traffic
+    from pipeline.cube import counting, cube
+
+    names = ("destination", "link", "reason")
+    of = cube(deaths, "time", names, {MESSAGES: counting(sql.lit(True))})
+    # What does not say when it died is not in a cube.
+    whole = None if deaths.where("time is null").limit(1).count() else of
+    one = {"messages": sql.lit(1)}
+    also = ("destination", "link")
+    return [
+        counted(deaths, "reason", "Dead messages", "messages", cube=whole),
+        *traffic(deaths, "time", one, "Dead messages", "reason", cube=of, also=also if of else ()),
+        counted(deaths, "destination", "Dead messages", "messages", "reason", whole),
+    ]
 
 
 def _deaths(

@@ -1,43 +1,46 @@
-"""``ingest``: the journal into Parquet by day and destination, once each.
+"""``ingest``: the journal into a table, each event once.
 
-Owns the stream: which segments are a batch, and what is said when one is gone. What a batch is and
-when it counts is
-:mod:`pipeline.tables.ingested`'s; that is what makes it right to be killed at any time, to run
-again, and to find copies of segments.
+Owns which segments are a batch, when it looks for more, and what is said when one is gone. What a
+batch is and when it counts is :mod:`pipeline.tables.ingested`'s; that is what makes it right to be
+killed at any time, to run again, and to find copies of segments.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import click
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 
-from pipeline.charts import traffic
+from pipeline.charts import MESSAGES, traffic
+from pipeline.cube import counting, cube
 from pipeline.errors import PipelineError
-from pipeline.failures import sentence
 from pipeline.output import Output, progress, report_option, top
 from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.summary import Chart, Summary, Table
-from pipeline.tables.alone import alone
-from pipeline.tables.ingested import Ingested, Written
-from pipeline.tables.lines import check_folders, has_segments, line_stream, no_segments
-from pipeline.tables.planned import missing_segments
+from pipeline.tables.delta import TIDY
+from pipeline.tables.ingested import Ingested, Written, is_table
+from pipeline.tables.lines import Segment, check_folders, check_segments, lines_in, segments
+from pipeline.tables.names import check_name
 
 _MIB: Final = 1 << 20
 #: Octets of segments in a batch: some seconds of work, and few enough files.
 BATCH: Final = 256 * _MIB
-#: That a report has a row for.
+#: That a summary tells of.
 _BATCHES: Final = 500
-#: How long it may take until it is seen that it is over.
-_POLL_SECONDS: Final = 1
+#: What Spark raises: what it knows of, and all else that its Java machine does.
+_OF_SPARK: Final = (PySparkException, Py4JJavaError)
+#: Seconds until what Spark does is cancelled once more.
+_POLL_SECONDS: Final = 0.5
 
 
 def run(
@@ -51,7 +54,7 @@ def run(
     shared: int = 0,
     skip_missing: bool = False,
     over: threading.Event | None = None,
-) -> dict[str, Written]:
+) -> dict[int, Written]:
     """Ingest what is in the folders and was not ingested before.
 
     :param journals: folders with segments.
@@ -63,88 +66,117 @@ def run(
     :param skip_missing: go on without segments that were there, and are gone before they were read.
     :param over: may be set from elsewhere: end now; what is under way is done again by the next
         run.
-    :returns: what became of each batch, by its name.
+    :returns: what became of each batch, by its number.
     :raises PipelineError: when there is nothing to read and never was, a segment was removed before
-        it was read, or somebody else writes the table.
+        it was read, or the table is of an earlier version.
     """
     check_folders(spark, journals)
-    kept = Ingested(spark, table)
-    if (
-        not continuous
-        and not kept.exists()
-        and not any(has_segments(spark, folder) for folder in journals)
-    ):
-        raise PipelineError(no_segments(journals))
-    with alone(spark, kept.path):
-        return _run(
-            spark,
-            journals,
-            kept,
-            every if continuous else None,
-            octets,
-            shared,
-            skip_missing,
-            over or threading.Event(),
-        )
-
-
-def _run(
-    spark: SparkSession,
-    journals: Sequence[str],
-    kept: Ingested,
-    every: int | None,
-    octets: int,
-    shared: int,
-    skip_missing: bool,
-    over: threading.Event,
-) -> dict[str, Written]:
-    done: dict[str, Written] = {}
-    failures: list[Exception] = []
-
-    def write(lines: DataFrame, number: int) -> None:
+    if not is_table(spark, table) and not continuous:
+        check_segments(spark, journals)
+    over = over or threading.Event()
+    ingest = _Ingest(spark, journals, Ingested(spark, table), octets, shared, skip_missing, over)
+    # Beside this thread, so that Spark can be told to stop: what waits for Java's answer must not be
+    # interrupted, as the next one would be taken for it.
+    with ThreadPoolExecutor(1) as beside:
+        going = beside.submit(ingest.go, every if continuous else None)
         try:
-            of_stream = Ingested(lines.sparkSession, kept.path)
-            batch = f"{_stream_name(lines.sparkSession, kept.checkpoint)}-{number:010d}"
-            # A stream that was killed between the ledger and its own log of commits gives the batch
-            # out again.
-            if not of_stream.has(batch):
-                gone = (
-                    []
-                    if skip_missing
-                    else missing_segments(lines.sparkSession, kept.checkpoint, number)
-                )
-                if gone:
-                    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
-                    raise PipelineError(_removed(f"{gone[0]}{more}: removed before it was read"))
-                done[batch] = of_stream.write(lines, batch, shared)
-        except Exception as error:
-            failures.append(error)
+            while not wait([going], _POLL_SECONDS).done:
+                if over.is_set():
+                    spark.interruptAll()
+        except BaseException:
+            over.set()
+            spark.interruptAll()
             raise
-
-    stream = line_stream(spark, journals, octets, skip_missing).writeStream.foreachBatch(write)
-    stream = stream.option("checkpointLocation", kept.checkpoint)
-    query = (
-        stream.trigger(availableNow=True)
-        if every is None
-        else stream.trigger(processingTime=f"{every} seconds")
-    ).start()
     try:
-        # Never interrupted while it waits for Java's answer: the next one would be taken for it.
-        while not over.is_set() and not query.awaitTermination(_POLL_SECONDS):
-            pass
-    except PySparkException as error:
-        cause = failures[0] if failures else error
-        text = sentence(cause)
-        if text is not None and "was removed before it was read" in text:
-            raise PipelineError(_removed(text)) from cause
-        raise cause from None
-    finally:
-        query.stop()
-    return done
+        going.result()
+    except _OF_SPARK:
+        # What was cancelled has failed, and that is no failure of the run.
+        if not over.is_set():
+            raise
+    return ingest.done
+
+
+class _Ingest:
+    """One run. :ivar done: what became of each batch, by its number."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        journals: Sequence[str],
+        kept: Ingested,
+        octets: int,
+        shared: int,
+        skip_missing: bool,
+        over: threading.Event,
+    ) -> None:
+        self._spark = spark
+        self._journals = journals
+        self._kept = kept
+        self._octets = octets
+        self._shared = shared
+        self._skip_missing = skip_missing
+        self._over = over
+        self.done: dict[int, Written] = {}
+
+    def go(self, every: int | None) -> None:
+        """Ingest until nothing is left; with ``every`` seconds until it is over."""
+        while not self._over.is_set():
+            self._all()
+            if every is None:
+                self._kept.tidy()
+                return
+            self._over.wait(every)
+
+    def _all(self) -> None:
+        self._kept.complete()
+        known = self._kept.segments()
+        new = [one for one in segments(self._spark, self._journals) if one.path not in known]
+        for batch in _batches(new, self._octets):
+            if self._over.is_set():
+                return
+            self._ingest(batch)
+            if len(self.done) % TIDY == 0:
+                self._kept.tidy()
+
+    def _ingest(self, batch: Sequence[Segment]) -> None:
+        while batch:
+            try:
+                lines = lines_in(self._spark, batch)
+                number, written = self._kept.write(lines, [one.path for one in batch], self._shared)
+            except _OF_SPARK as error:
+                if self._over.is_set():
+                    raise
+                there = {one.path for one in segments(self._spark, self._journals)}
+                gone = [one.path for one in batch if one.path not in there]
+                if not gone:
+                    raise
+                if not self._skip_missing:
+                    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+                    raise PipelineError(
+                        f"{gone[0].removeprefix('file:')}{more}: removed before it was read; is imq.journal.retention too short? --skip-missing goes on without it"
+                    ) from error
+                batch = [one for one in batch if one.path in there]
+            else:
+                self.done[number] = written
+                return
+
+
+def _batches(found: Iterable[Segment], octets: int) -> Iterator[list[Segment]]:
+    """Segments in their order, as many as a batch has."""
+    batch: list[Segment] = []
+    size = 0
+    for one in found:
+        if batch and size + one.octets > octets:
+            yield batch
+            batch, size = [], 0
+        batch.append(one)
+        size += one.octets
+    if batch:
+        yield batch
 
 
 def summary(
-    spark: SparkSession, table: str, done: dict[str, Written], drawn: bool = False
+    spark: SparkSession, table: str, done: dict[int, Written], drawn: bool = False
 ) -> Summary:
     """Return what was ingested. :param drawn: include what only a report has."""
     facts: dict[str, object] = {
@@ -153,10 +185,10 @@ def summary(
         "lines known before": sum(one.doubled for one in done.values()),
         "damaged lines": sum(one.damaged for one in done.values()),
     }
-    filled = [name for name, one in done.items() if one.events]
+    filled = [number for number, one in done.items() if one.events][-_BATCHES:]
     if not filled:
         return Summary(f"Nothing new for {table}" if not done else f"Ingested into {table}", facts)
-    new = Ingested(spark, table).files_of(filled)
+    new = Ingested(spark, table).events_of(filled)
     busiest = (
         new.groupBy("destination")
         .agg(sql.count("*").alias("events"), sql.max("time").alias("last"))
@@ -164,13 +196,22 @@ def summary(
     )
     tables = [top(busiest, 20, "Events by destination", Chart("bar", "destination", ("events",)))]
     if drawn:
-        tables += traffic(new, "time", {"events": sql.lit(1)}, "Events", "destination")
-        tables += traffic(new, "time", {"events": sql.lit(1)}, "Events", "step")
-        rows = [(name, one.events, one.doubled, one.damaged) for name, one in done.items()]
+        one = {"events": sql.lit(1)}
+        of = cube(new, "time", ("destination", "step"), {MESSAGES: counting(sql.lit(True))})
+        for by in ("destination", "step"):
+            tables += traffic(new, "time", one, "Events", by, cube=of)
+        rows = [(number, one.events, one.doubled, one.damaged) for number, one in done.items()]
         note = f"The last {_BATCHES} of {len(rows)}." if len(rows) > _BATCHES else ""
         columns = ("batch", "events", "lines known before", "damaged lines")
         tables.append(Table("Batches", columns, rows[-_BATCHES:], note, long=True))
     return Summary(f"Ingested into {table}", facts, tables)
+
+
+def _withdrawn(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        raise PipelineError(
+            "--compact is withdrawn: other programs that read the table's Parquet files would count all events twice; run ingest without it"
+        )
 
 
 @click.command("ingest")
@@ -224,7 +265,7 @@ def summary(
     is_flag=True,
     help="Go on without segments that are gone before they were read.",
 )
-@click.option("--compact", is_flag=True, help="Then put small batches together.")
+@click.option("--compact", is_flag=True, hidden=True, callback=_withdrawn, expose_value=False)
 @report_option
 @session_options
 def command(
@@ -235,23 +276,23 @@ def command(
     batch_size: int,
     shared: int,
     skip_missing: bool,
-    compact: bool,
     report: Path | None,
     session: SessionOptions,
 ) -> None:
-    """The journal into Parquet, by day and destination, each event once.
+    """The journal into a table, by day and destination, each event once.
 
     Reads the whole segments in the folders that were not read before, however often it is run and
     whenever it was killed. Copies of segments, by whatever name, and events of days long gone make
     no difference.
     """
+    check_name(table)
     # SIGTERM is how services are ended; a run that ends by itself may as well be killed by it.
     signals = (signal.SIGINT, signal.SIGTERM) if continuous else (signal.SIGINT,)
     over = threading.Event()
     # Spark has a way with SIGINT of its own, from when its session is there.
     with (
         _set_by(over, signals),
-        spark_session("gateway-pipeline ingest", session) as spark,
+        spark_session("gateway-pipeline ingest", session, journals) as spark,
         _set_by(over, signals),
     ):
         with progress(spark, "Ingesting"):
@@ -269,13 +310,6 @@ def command(
         if over.is_set() and not continuous:
             raise KeyboardInterrupt
         found = summary(spark, table, done, drawn=report is not None)
-        if compact:
-            with progress(spark, "Compacting"):
-                found = Summary(
-                    found.title,
-                    {**found.facts, "batches compacted": Ingested(spark, table).compact()},
-                    found.tables,
-                )
         Output(report=report).finish(found)
 
 
@@ -288,17 +322,3 @@ def _set_by(over: threading.Event, signals: Sequence[signal.Signals]) -> Iterato
     finally:
         for one, what in before.items():
             signal.signal(one, what)
-
-
-def _stream_name(spark: SparkSession, checkpoint: str) -> str:
-    """Return a name that no stream with another checkpoint has.
-
-    So a checkpoint that was lost cannot make two batches of one name.
-    """
-    row = spark.read.json(f"{checkpoint}/metadata").first()
-    assert row is not None
-    return str(row["id"])[:8]
-
-
-def _removed(text: str) -> str:
-    return f"{text}; is imq.journal.retention too short? --skip-missing goes on without it"

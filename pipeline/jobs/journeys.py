@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import click
@@ -22,6 +22,8 @@ from pipeline.output import Output, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.events import read_events
+from pipeline.tables.ingested import Ingested, is_table
+from pipeline.tables.kept_journeys import REMEMBERED, KeptJourneys
 from pipeline.transforms.journeys import Outcome, journeys
 from pipeline.transforms.latency import latencies
 
@@ -76,11 +78,7 @@ def run(
     found = journeys(events.frame, events.seen, whole=not (destinations or since or until))
     # Computed once, whatever is asked of them: what is written is read again where that is as good,
     # else Spark keeps them.
-    columnar = output.format == "parquet" and output.path is not None
-    kept = found if columnar else found.persist(StorageLevel.DISK_ONLY)
-    place = output.write(kept, "journeys")
-    if columnar and place is not None:
-        kept = spark.read.parquet(place)
+    kept = output.write(found if output.kept else found.persist(StorageLevel.DISK_ONLY), "journeys")
     try:
         end = _newest(kept, "ended")
         if end is None:
@@ -89,16 +87,57 @@ def run(
             # Where nothing happens any more something may be stuck: the journal goes on elsewhere.
             end = _newest(read_events(spark, paths, (), since, until).frame, "time") or end
         output.write(latencies(kept), "latencies")
-        return summary(kept, end, limits, drawn=output.report is not None)
+        return summary(kept, end, limits, None if output.report is None else events.frame)
     finally:
         kept.unpersist()
 
 
-def summary(found: DataFrame, end: datetime, limits: Limits, drawn: bool = False) -> Summary:
+def go_on(
+    spark: SparkSession,
+    path: str,
+    output: Output,
+    *,
+    limits: Limits | None = None,
+    remembered: timedelta = REMEMBERED,
+) -> Summary:
+    """Go on with the journeys of the run before, and summarise.
+
+    The summary is of journeys that are open, or that the run has changed.
+
+    :param path: a table of ingest.
+    :param output: where the journeys are.
+    :param remembered: as of :class:`pipeline.tables.kept_journeys.KeptJourneys`.
+    :raises PipelineError: the path is no table of ingest, or the journeys there are of another one.
+    """
+    if not is_table(spark, path):
+        raise PipelineError(
+            f"{path} is no table of ingest: expected one with --incremental, which reads the batches that came since"
+        )
+    assert output.path is not None
+    with KeptJourneys(spark, output.path, remembered).gone_on(Ingested(spark, path)) as found:
+        if found is None:
+            return Summary(f"Nothing new for {output.path}", {})
+        events = None if output.report is None else found.events
+        # These are the latencies of what is new, which is little each time.
+        told = summary(found.journeys, found.end, limits or Limits(), events, brief=events is None)
+        return replace(
+            told, facts={"new batches": found.batches, "all events read": found.anew, **told.facts}
+        )
+
+
+def summary(
+    found: DataFrame,
+    end: datetime,
+    limits: Limits,
+    events: DataFrame | None = None,
+    *,
+    brief: bool = False,
+) -> Summary:
     """What there is to say of journeys.
 
     :param end: the journal's, until when a message waits.
-    :param drawn: also what only a report has room for.
+    :param events: that they are of, for what only a report has room for; None without a report.
+    :param brief: no latencies.
     """
     questions = needing_a_look(end, limits)
     counts = {
@@ -112,27 +151,13 @@ def summary(found: DataFrame, end: datetime, limits: Limits, drawn: bool = False
         .agg(sql.count("*").alias("messages"), sql.count_if("gap").alias("beside a gap"))
         .orderBy(sql.desc("messages"))
     )
-    wanted = ("deliver", "acknowledge", "transfer", "total")
-    by_destination = latencies(found, ("destination",)).where(sql.col("latency").isin(list(wanted)))
-    by_link = latencies(found.where("size(links) > 0"), ("link",), ("transfer_ms", "settle_ms"))
-    percentiles = ("p50_ms", "p99_ms")
-    shown = ("latency", "messages", *percentiles, "max_ms")
-    tables = [
-        top(outcomes, _SHOWN, "Outcomes", Chart("bar", "outcome", ("messages",))),
-        *(drawn_journeys.drawn(found) if drawn else ()),
-        top(
-            by_destination.orderBy(sql.desc("messages"), "destination", "latency").select(
-                "destination", *shown
-            ),
-            2 * _SHOWN,
-            "Latency by destination",
-        ),
-        top(
-            by_link.orderBy(sql.desc("messages"), "link", "latency").select("link", *shown),
-            2 * _SHOWN,
-            "Latency by link",
-        ),
-    ]
+    by_outcome = top(outcomes, _SHOWN, "Outcomes", Chart("bar", "outcome", ("messages",)))
+    first = (
+        [by_outcome]
+        if events is None
+        else drawn_journeys.drawn(found, events, by_outcome, limits.slow)
+    )
+    tables = [*first, *([] if brief else _latencies(found))]
     for name, where in questions.items():
         if row[name]:
             order = sql.desc("total_ms") if name == "slow" else sql.asc("ended")
@@ -239,6 +264,19 @@ def time_line(spark: SparkSession, paths: Sequence[str], message: str) -> Summar
     help="A journey that took longer.",
 )
 @click.option(
+    "--incremental",
+    is_flag=True,
+    help="Read the batches that came since the run before, and go on with its journeys in --output.",
+)
+@click.option(
+    "--remember",
+    type=click.IntRange(1),
+    default=REMEMBERED.days,
+    show_default=True,
+    metavar="DAYS",
+    help="With --incremental: know a message for so long after its end.",
+)
+@click.option(
     "--message",
     metavar="ID",
     help="Show the journey of this message as a time line, and nothing else.",
@@ -252,6 +290,8 @@ def command(
     until: str | None,
     stuck: float,
     slow: float,
+    incremental: bool,
+    remember: int,
     message: str | None,
     output: Output,
     session: SessionOptions,
@@ -264,9 +304,15 @@ def command(
     there are two tables: journeys, a row for each message, and latencies, percentiles by
     destination, link and hour.
     """
-    with spark_session("gateway-pipeline journeys", session) as spark:
+    if incremental:
+        _check_incremental(paths, output, message or since or until or destinations)
+    with spark_session("gateway-pipeline journeys", session, paths) as spark:
         with progress(spark, "Following messages"):
-            if message is not None:
+            if incremental:
+                known = timedelta(days=remember)
+                limits = Limits(stuck, slow)
+                found = go_on(spark, paths[0], output, limits=limits, remembered=known)
+            elif message is not None:
                 found = time_line(spark, paths, message)
                 output = Output(report=output.report)
             else:
@@ -280,6 +326,44 @@ def command(
                     limits=Limits(stuck, slow),
                 )
         output.finish(found)
+
+
+def _latencies(found: DataFrame) -> list[Table]:
+    wanted = ("deliver", "acknowledge", "transfer", "total")
+    by_destination = latencies(found, ("destination",)).where(sql.col("latency").isin(list(wanted)))
+    by_link = latencies(found.where("size(links) > 0"), ("link",), ("transfer_ms", "settle_ms"))
+    percentiles = ("p50_ms", "p99_ms")
+    shown = ("latency", "messages", *percentiles, "max_ms")
+    return [
+        top(
+            by_destination.orderBy(sql.desc("messages"), "destination", "latency").select(
+                "destination", *shown
+            ),
+            2 * _SHOWN,
+            "Latency by destination",
+        ),
+        top(
+            by_link.orderBy(sql.desc("messages"), "link", "latency").select("link", *shown),
+            2 * _SHOWN,
+            "Latency by link",
+        ),
+    ]
+
+
+def _check_incremental(paths: Sequence[str], output: Output, part: object) -> None:
+    """Check what is given with ``--incremental``.
+
+    :param part: options that leave events out.
+    :raises PipelineError: something is lacking, or does not go with it.
+    """
+    if output.path is None or output.format != "delta":
+        raise PipelineError(
+            "--incremental goes on with the journeys in a folder: expected --output DIR, and no --format but delta"
+        )
+    if len(paths) > 1 or part:
+        raise PipelineError(
+            "--incremental follows all messages of one table of ingest: expected one path, and neither --message, --destination, --since nor --until"
+        )
 
 
 def _newest(rows: DataFrame, time: str) -> datetime | None:

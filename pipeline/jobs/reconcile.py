@@ -21,8 +21,9 @@ from pyspark.sql import functions as sql
 from gateway.messaging.digest import digest_of_body
 from gateway.messaging.envelope import EnvelopeError, decode
 from gateway.messaging.message import BodyType
-from pipeline.charts import traffic
+from pipeline.charts import LATE, LINKED, MESSAGES, links, traffic
 from pipeline.connection import Connection, connection_options
+from pipeline.cube import counting, cube
 from pipeline.errors import PipelineError
 from pipeline.output import Output, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
@@ -112,8 +113,7 @@ def run(
         lying = [] if wanted.browse is None else _at_target(spark, judged, wanted.browse, output)
         agrees, summary = _summary(judged, by_link, missing, lying, wanted)
         if output.report is not None:
-            over_time = traffic(judged, "received", {"messages": sql.lit(1)}, "Messages", "outcome")
-            summary = replace(summary, tables=[*over_time, *summary.tables])
+            summary = replace(summary, tables=[*_drawn(judged), *summary.tables])
         return agrees, summary
     finally:
         judged.unpersist()
@@ -219,7 +219,7 @@ def command(
     if browse_target:
         target.check()
     wanted = Wanted(links, since, until, late, duplicates_ok, target if browse_target else None)
-    with spark_session("gateway-pipeline reconcile", session) as spark:
+    with spark_session("gateway-pipeline reconcile", session, paths) as spark:
         with progress(spark, "Reconciling"):
             agrees, summary = run(spark, paths, output, wanted)
         output.finish(summary)
@@ -366,6 +366,34 @@ _MORE: Final = {
     "altered": ("changed",),
     "late": ("seconds",),
 }
+
+
+def _drawn(judged: DataFrame) -> list[Table]:
+    """Return what only a report shows: a map of links, and traffic."""
+    seconds = sql.unix_micros("arrived") - sql.unix_micros("received")
+    found = cube(
+        judged,
+        "received",
+        ("source", "link", "target", "outcome"),
+        {
+            MESSAGES: counting(sql.lit(True), seconds / 1000),
+            LINKED: counting(sql.lit(True)),
+            LATE: counting(sql.col("late")),
+        },
+        few=("outcome",),
+    )
+    if found is None:
+        return []
+    outcomes = [
+        one.value for one in (Outcome.ARRIVED, Outcome.LOST, Outcome.IN_DOUBT, Outcome.BURIED)
+    ]
+    one = {"messages": sql.lit(1)}
+    return [
+        *links(judged, "source", sql.col("late"), outcomes, found),
+        *traffic(
+            judged, "received", one, "Messages", "outcome", cube=found, also=("link", "target")
+        ),
+    ]
 
 
 def _links(by_link: Sequence[Row]) -> Table:

@@ -2,7 +2,7 @@
 
 Owns the job's options, which of them go together, and what is shown. By itself the job sends
 nothing: it says what it would do. ``--plan`` writes that down, and ``--approve`` does what is
-written there. How it is done is :mod:`pipeline.replaying`'s.
+written there. How it is done is :mod:`pipeline.replay.carrying_out`'s.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from rich.progress import Progress
 
 from pipeline.connection import Connection, as_destination, connection_options
 from pipeline.errors import PipelineError
-from pipeline.ledger import FILE, exists, opened
 from pipeline.output import Output, output_options, progress
-from pipeline.plan import Plan, read_plan, write_plan
+from pipeline.replay.ledger import FILE, exists, opened
+from pipeline.replay.plan import Plan, read_plan, write_plan
 from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.summary import Summary, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.replaying import Outcome, Request
-    from pipeline.target import Target
+    from pipeline.replay.carrying_out import Outcome, Request
+    from pipeline.replay.target import Target
 
 _SHOWN = 20
 _OCTETS = 64 << 20
@@ -127,7 +127,8 @@ def command(session: SessionOptions, **given: Any) -> None:
         given["connection"].check()
     if given["target"].options and given["approve"] is None:
         given["target"].check()
-    with spark_session("replay", session) as spark:
+    there = [given["archive"]] if given["archive"] else []
+    with spark_session("replay", session, there) as spark:
         run(spark, **given)
 
 
@@ -198,7 +199,8 @@ def run(
     :returns: what was done; None where nothing was to be.
     :raises PipelineError: it cannot be done; the text says why.
     """
-    from pipeline.replaying import Request
+    from pipeline.replay.carrying_out import Request
+    from pipeline.tables.storage import Location
 
     # Whole messages go to Python and back, as many at once as fit.
     spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", _OCTETS)
@@ -219,11 +221,7 @@ def run(
         )
     request = Request(
         None if queue is None else as_destination(queue),
-        None
-        if archive is None
-        else str(Path(archive).absolute())
-        if "://" not in archive
-        else archive,
+        None if archive is None else Location(spark, archive).uri,
         where,
         None if to is None else as_destination(to),
         new_ids,
@@ -245,8 +243,8 @@ def _look(
     from pyspark import StorageLevel
 
     from pipeline.drawn_replays import looked
-    from pipeline.replaying import looked_at, plan_rows
-    from pipeline.target import look_at
+    from pipeline.replay.carrying_out import looked_at, plan_rows
+    from pipeline.replay.target import look_at
     from pipeline.transforms.replay import once
 
     target = look_at(request.target)
@@ -380,8 +378,8 @@ def _carry_out(
     portion: int,
 ) -> Outcome:
     from pipeline.drawn_replays import done as drawn
-    from pipeline.replaying import Replay, Request
-    from pipeline.target import look_at
+    from pipeline.replay.carrying_out import Replay, Request
+    from pipeline.replay.target import look_at
 
     request = Request(**plan.request)
     same = request.source == request.target

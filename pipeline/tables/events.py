@@ -16,7 +16,7 @@ from pipeline.tables.ingested import Ingested, between, is_table
 from pipeline.tables.lines import lines
 from pipeline.transforms import events as of_lines
 from pipeline.transforms.events import named, whole_lines
-from pipeline.transforms.seen import seen_in
+from pipeline.transforms.line_bitmaps import seen_in
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Events:
 
     :param frame: of :data:`pipeline.columns.EVENTS`, each event once.
     :param seen: which lines of the journal are known, whatever was asked for: ``run``, ``bucket``,
-        ``lines`` as :mod:`pipeline.transforms.seen` has them.
+        ``lines`` as :mod:`pipeline.transforms.line_bitmaps` has them.
     """
 
     frame: DataFrame

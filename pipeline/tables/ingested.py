@@ -1,18 +1,19 @@
-"""The table that ``ingest`` keeps: Parquet files of events, and a ledger.
+"""The table that ``ingest`` keeps: events, and what it knows.
 
 Owns the folder's layout, and what makes a batch appear whole, or not at all. ::
 
-    events/batch=NAME/day=DATE/destination_dir=DIR/part-....parquet
-    ledger/batch=NAME/part-....parquet
-    checkpoint/                                             (Spark's own, of the stream)
-    _lock                                                   (of :mod:`pipeline.tables.alone`)
+    _delta_log/, data/                                      (of the events: a Delta Lake table)
+    _known/_delta_log/, _known/data/                        (of what is known: another one)
 
-A batch is in the table when its file is in the ledger, which is written last, and appears by one
-rename; what lies in ``events`` without that is of a batch that was never finished, is not read, and
-is replaced when the batch is done again. The ledger has the lines of the journal that each batch
-has, as bitmaps: one bit for each line, in buckets as Spark's ``bitmap_bucket_number`` counts them.
-So a line that comes again, in a copy of its segment by whatever name, is known exactly, at 4 KiB
-for 32,768 lines.
+A batch has a number. First its events are written to files; then a version of ``_known`` says which
+lines of the journal, and which segments, are in these files; then a version of the events' table
+has the files. One that was killed before the second step has changed nothing. One that was killed
+before the third is completed by the next who looks. Two who are at it at the same time get
+different numbers, and the second one asks again which lines are known.
+
+Lines are known as bitmaps: one bit for each line, in buckets as Spark's ``bitmap_bucket_number``
+counts them. So a line that comes again, in a copy of its segment by whatever name, is known
+exactly, at 4 KiB for 32,768 lines.
 
 A destination has a folder of its own where its name is plain (letters, digits, ``.``, ``_`` and
 ``-``, at most 100 of them), else it shares one of 16. The column ``destination`` always has the
@@ -21,27 +22,34 @@ name itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
-from pyspark.sql.types import DataType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.errors import PipelineError
-from pipeline.tables.alone import alone
-from pipeline.tables.lines import place
+from pipeline.tables.delta import DeltaFolder, Files
+from pipeline.tables.names import unfit
+from pipeline.tables.snapshot import Snapshot
+from pipeline.tables.storage import Location, literally
 from pipeline.transforms.events import is_damaged, unnamed_events, unnamed_schema, whole_lines
-from pipeline.transforms.seen import lines_of, twice, united, unseen
+from pipeline.transforms.line_bitmaps import lines_of, twice, unseen
 
-#: A row for each bucket of each run; and one without a run for the batch itself.
-LEDGER: Final = """
-    run string, bucket bigint, lines binary, events bigint, doubled bigint, damaged bigint, first_day date, last_day date,
-    shared int, replaces array<string>, written timestamp
+#: A row for each bucket of each run of a batch; one for each of its segments; and one without
+#: either for the batch itself, with the folder of its files and the number of its events.
+KNOWN: Final = """
+    number bigint, run string, bucket bigint, lines binary, segment string, folder string, events bigint
 """
 SHARED: Final = 16
+#: The application whose batches the numbers are.
+INGEST: Final = "ingest"
+BY: Final = ("day", "destination_dir")
+#: Columns of events by which files are passed over.
+_INDEXED: Final = ("run", "line", "time", "destination")
 _PLAIN: Final = "^(queue|topic):[A-Za-z0-9._-]{1,100}$"
 
 
@@ -52,6 +60,18 @@ class Written:
     events: int = 0
     doubled: int = 0
     damaged: int = 0
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Events of batches.
+
+    :param newest: the number of the newest batch that the table had.
+    :param events: with the columns of :func:`unnamed_schema`.
+    """
+
+    newest: int
+    events: DataFrame
 
 
 def directory(destination: Column, shared: int = 0) -> Column:
@@ -73,52 +93,40 @@ def directory(destination: Column, shared: int = 0) -> Column:
 class Ingested:
     """The table in one folder.
 
-    :param path: of the folder, anything that Spark reads and writes.
-    :raises PipelineError: when Spark would take the path for a pattern.
+    :param path: of the folder, anything that Spark reads and writes and delta-rs reaches.
+    :raises PipelineError: delta-rs cannot have the path, or would take it for another one.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        if set(path) & set("\\{}[]*?"):
-            raise PipelineError(
-                f"{path} cannot be the folder of a table: expected a name without \\ {{ }} [ ] * ?"
-            )
         self._spark: Final = spark
-        self.path: Final = path.rstrip("/") or "/"
-        self.checkpoint: Final = f"{self.path}/checkpoint"
-        self._events: Final = f"{self.path}/events"
-        self._ledger: Final = f"{self.path}/ledger"
+        self.events_table: Final = DeltaFolder(spark, path)
+        self.path: Final = self.events_table.path
+        self._known: Final = DeltaFolder(spark, f"{self.path}/_known")
 
     def exists(self) -> bool:
         """Whether anything was ever ingested into this folder."""
-        return is_table(self._spark, self.path)
+        return self._known.exists()
 
-    def has(self, batch: str) -> bool:
-        """Whether a batch is in the table, or in what it was compacted into."""
-        return (
-            self._in_ledger(batch)
-            or not self._ledger_rows().where(sql.array_contains("replaces", batch)).isEmpty()
-        )
-
-    def ledger(self) -> DataFrame:
-        """Return the ledger's rows of all batches that were not replaced.
-
-        ``batch`` is the name.
-        """
-        rows = self._ledger_rows()
-        replaced = rows.where("replaces is not null").select(sql.explode("replaces").alias("batch"))
-        return rows.join(sql.broadcast(replaced), "batch", "left_anti")
-
-    def lines_seen(self) -> DataFrame:
+    def lines_seen(self, until: int | None = None) -> DataFrame:
         """Return the journal lines in the table: ``run``, ``bucket``, ``lines``.
 
         ``lines`` is a bitmap; rows of one bucket have no bit in common.
+
+        :param until: only of batches up to this number; None: of all.
         """
-        return self.ledger().where("run is not null").select("run", "bucket", "lines")
+        there = (self.events_table.newest(INGEST) or 0) if until is None else until
+        rows = self._rows().where((sql.col("number") <= there) & sql.col("run").isNotNull())
+        return rows.select("run", "bucket", "lines")
+
+    def segments(self) -> set[str]:
+        """Return the paths of the segments that were read."""
+        rows = self._rows().where("segment is not null").select("segment").collect()
+        return {str(row.segment) for row in rows}
 
     def events(
         self, destinations: Sequence[str] = (), since: str | None = None, until: str | None = None
     ) -> DataFrame:
-        """Return the events with the columns of the files.
+        """Return the events with the columns of :func:`unnamed_schema`.
 
         :func:`pipeline.transforms.events.named` makes :data:`pipeline.columns.EVENTS` of them.
 
@@ -126,236 +134,244 @@ class Ingested:
         :param since: not before this time, as Spark reads times, in UTC.
         :param until: before this one.
         """
-        batches = self.ledger().where("run is null and events > 0")
-        if since is not None:
-            batches = batches.where(
-                sql.col("last_day") >= sql.to_date(sql.lit(since).cast("timestamp"))
-            )
-        if until is not None:
-            batches = batches.where(
-                sql.col("first_day") <= sql.to_date(sql.lit(until).cast("timestamp"))
-            )
-        # As many rows as there are batches; compacting makes them few.
-        found = batches.select("batch", "shared").collect()
-        if not found:
-            return _nothing(self._spark, _files())
-        frame = self.files_of([row.batch for row in found])
+        if not self.events_table.exists():
+            # The first batch is not completed yet.
+            return self._spark.createDataFrame([], unnamed_schema())
+        first, last = (self._day(text) for text in (since, until))
+
+        def keep(file: Mapping[str, Any]) -> bool:
+            day = file["partition.day"]
+            if first is not None and day is not None and day < first:
+                return False
+            if last is not None and day is not None and day > last:
+                return False
+            low, high = file.get("min.destination"), file.get("max.destination")
+            if not destinations or low is None or high is None:
+                return True
+            return any(low <= name <= high for name in destinations)
+
+        frame = _with_day(self.events_table.frame(keep, unnamed_schema()))
         if destinations:
-            directories = [
-                directory(sql.lit(name), shared)
-                for name in destinations
-                for shared in sorted({row.shared for row in found})
-            ]
-            frame = frame.where(
-                sql.col("destination_dir").isin(directories)
-                & sql.col("destination").isin(list(destinations))
-            )
+            frame = frame.where(sql.col("destination").isin(list(destinations)))
         return between(frame, since, until)
 
-    def write(self, lines: DataFrame, batch: str, shared: int = 0) -> Written:
+    @property
+    def id(self) -> str:
+        """What no other table has, wherever it is moved.
+
+        :raises PipelineError: it has no events yet.
+        """
+        return self._at_batches().id
+
+    def whole(self) -> Batches:
+        """Return the events of all batches.
+
+        :raises PipelineError: it has no events yet.
+        """
+        snapshot = self._at_batches()
+        frame = _with_day(snapshot.frame(known=unnamed_schema()))
+        return Batches(snapshot.newest(INGEST) or 0, frame)
+
+    def added(self, after: int) -> Batches | None:
+        """Return the events of the batches after one.
+
+        :returns: None where files of theirs are gone: those of a batch that was compacted a week
+            ago may be.
+        :raises PipelineError: it has no events yet.
+        """
+        snapshot = self._at_batches()
+        newest = snapshot.newest(INGEST) or 0
+        wanted = (sql.col("number") > after) & (sql.col("number") <= newest)
+        rows = self._rows().where(wanted & (sql.col("events") > 0)).collect()
+        folders = [row.folder for row in rows]
+        counted = sum(self.events_table.files_in(one, _schema(), BY).rows for one in folders)
+        if counted != sum(row.events for row in rows):
+            return None
+        return Batches(newest, self._in_folders(folders))
+
+    def _at_batches(self) -> Snapshot:
+        snapshot = self.events_table.snapshot()
+        if snapshot is None:
+            raise PipelineError(
+                f"{self.path} has no events yet: expected a table of ingest with a batch"
+            )
+        return snapshot
+
+    def events_of(self, numbers: Sequence[int]) -> DataFrame:
+        """Return the events of these batches as :meth:`events` does.
+
+        Those of a batch that was compacted a week ago may be missing.
+        """
+        rows = self._rows().where(sql.col("number").isin(list(numbers)) & (sql.col("events") > 0))
+        return self._in_folders([row.folder for row in rows.select("folder").collect()])
+
+    def _in_folders(self, folders: Sequence[str]) -> DataFrame:
+        """The events of the folders that are there."""
+        roots = [Location(self._spark, f"{self.path}/{folder}") for folder in folders]
+        there = [root.uri for root in roots if root.exists()]
+        if not there:
+            return self._spark.createDataFrame([], unnamed_schema())
+        # By itself, Spark would look for columns in the names of the folders.
+        reader = self._spark.read.schema(_schema()).option("recursiveFileLookup", True)
+        return _with_day(reader.parquet(*map(literally, there)))
+
+    def write(
+        self, lines: DataFrame, segments: Sequence[str], shared: int = 0
+    ) -> tuple[int, Written]:
         """Add the lines' events to the table as a batch, each event once.
 
-        When this returns the batch is in the table; until then nothing of it is. Doing it again
-        replaces what was left of an earlier try. Only for who is alone.
+        When this returns the batch is in the table; until then nothing of it is.
 
         :param lines: as :mod:`pipeline.tables.lines` reads them.
-        :param batch: a name that no other lines had.
+        :param segments: the paths of the segments with these lines.
         :param shared: as of :func:`directory`.
+        :returns: the batch's number, and what it wrote.
         """
         damaged = Observation()
-        lines = lines.observe(damaged, sql.count_if(is_damaged(lines)).alias("damaged"))
-        counted = self._write_events(unnamed_events(lines), batch, shared)
+        counted = lines.observe(damaged, sql.count_if(is_damaged(lines)).alias("damaged"))
+        files = self._write_events(unnamed_events(counted), shared)
         doubled = 0
-        if counted.events:
-            doubled = _number(twice(self._lines_in(batch), self.lines_seen()))
-            if doubled:
-                counted = self._write_events(
-                    unnamed_events(unseen(whole_lines(lines), self.lines_seen())), batch, shared
-                )
-        written = Written(counted.events, doubled, damaged.get["damaged"] or 0)
-        self._commit(
-            batch,
-            lines_of(self.files_of([batch])) if counted.events else None,
-            written,
-            counted,
-            shared,
-            None,
-        )
-        return written
+        while True:
+            number = self.complete() + 1
+            seen = self._rows().where("run is not null").select("run", "bucket", "lines")
+            surplus = _number(twice(self._lines_in(files), seen)) if files.rows else 0
+            if surplus:
+                doubled += surplus
+                files = self._write_events(unnamed_events(unseen(whole_lines(lines), seen)), shared)
+            if self._commit(number, files, segments):
+                return number, Written(files.rows, doubled, damaged.get["damaged"] or 0)
 
-    def compact(self) -> int:
-        """Merge new batches into one, with a file for each day and destination.
+    def complete(self) -> int:
+        """Complete what others have begun, and did not end.
 
-        It removes the files that the compaction before has replaced.
-
-        Readers that are at work go on: they find what they began with until the next compaction.
-
-        :returns: how many batches became one; 0: there was nothing to do.
-        :raises PipelineError: when somebody else writes the table.
+        :returns: the number of the newest batch.
+        :raises PipelineError: files of a batch are gone.
         """
-        if not self.exists():
-            return 0
-        with alone(self._spark, self.path):
-            return self._compact()
+        newest, there = (table.newest(INGEST) or 0 for table in (self._known, self.events_table))
+        if newest > there:
+            rows = self._rows().where((sql.col("number") > there) & sql.col("folder").isNotNull())
+            for row in rows.orderBy("number").collect():
+                files = Files(row.folder, _schema(), BY, _INDEXED, (), 0)
+                if row.events:
+                    files = self.events_table.files_in(row.folder, _schema(), BY, _INDEXED)
+                if files.rows != row.events:
+                    raise PipelineError(
+                        f"{self.path}/{row.folder} has {files.rows} events and should have {row.events}: it was removed before it was in the table"
+                    )
+                self.events_table.append(files, (INGEST, row.number))
+        return newest
 
-    def _compact(self) -> int:
-        rows = self._ledger_rows()
-        for row in (
-            rows.where("replaces is not null")
-            .select(sql.explode("replaces").alias("batch"))
-            .collect()
-        ):
-            for folder in (self._events, self._ledger):
-                files, path = place(self._spark, f"{folder}/batch={row.batch}")
-                files.delete(path, True)
-        single = self.ledger().where("run is null and replaces is null").orderBy("batch").collect()
-        if len(single) < 2:
-            return 0
-        names = [row.batch for row in single]
-        batch = f"{names[-1]}-compacted"
-        filled = [row.batch for row in single if row.events]
-        shared = max(row.shared for row in single)
-        counted = _Counted()
-        if filled:
-            frame = self.files_of(filled).drop("destination_dir", "batch")
-            together = (
-                _placed(frame, shared)
-                .repartition("day", "destination_dir")
-                .sortWithinPartitions("day", "destination_dir", "run", "line", "place")
-            )
-            counted = self._write_placed(together, batch)
-        total = Written(
-            counted.events, sum(row.doubled for row in single), sum(row.damaged for row in single)
-        )
-        seen = united(
-            self._ledger_rows().where(sql.col("run").isNotNull() & sql.col("batch").isin(names))
-        )
-        self._commit(batch, seen, total, counted, shared, names)
-        return len(names)
+    def tidy(self) -> None:
+        """Put small files together.
 
-    def _write_events(self, frame: DataFrame, batch: str, shared: int) -> _Counted:
-        return self._write_placed(_placed(frame, shared), batch)
+        It also removes those that have belonged to no version for a week.
+        """
+        self.events_table.tidy()
+        self._known.tidy()
 
-    def _write_placed(self, frame: DataFrame, batch: str) -> _Counted:
-        observed = Observation()
-        days = (sql.min("day").alias("first_day"), sql.max("day").alias("last_day"))
-        counted = frame.observe(observed, sql.count("*").alias("events"), *days)
-        counted.write.mode("overwrite").partitionBy("day", "destination_dir").parquet(
-            f"{self._events}/batch={batch}"
-        )
-        found = observed.get
-        return _Counted(found["events"] or 0, found["first_day"], found["last_day"])
+    def adopt(self, parts: Sequence[str], lines: DataFrame) -> int:
+        """Make a first batch of files of an earlier version.
 
-    def files_of(self, batches: Sequence[str]) -> DataFrame:
-        """Return these batches' events with the files' columns, finished or not."""
-        folders = [f"{self._events}/batch={batch}" for batch in batches]
-        return self._spark.read.schema(_files()).option("basePath", self._events).parquet(*folders)
+        They are below ``events``.
 
-    def _lines_in(self, batch: str) -> DataFrame:
-        return lines_of(self.files_of([batch]))
+        :param parts: folders there, in which Spark has put them by :data:`BY`.
+        :param lines: those of the journal that are in them: ``run``, ``bucket``, ``lines``.
+        :returns: how many events they have.
+        """
+        files = self.events_table.files_in("events", _schema(), BY, _INDEXED, parts)
+        # The events first: a folder without what is known is no table yet.
+        self.events_table.append(files, (INGEST, 1))
+        self._known.append(self._write_known(1, files, (), lines), (INGEST, 1))
+        return files.rows
 
-    def _ledger_rows(self) -> DataFrame:
-        schema = f"{LEDGER}, batch string"
-        if not self.exists():
-            return _nothing(self._spark, StructType.fromDDL(schema))
-        return self._spark.read.schema(schema).parquet(self._ledger)
+    def _commit(self, number: int, files: Files, segments: Sequence[str]) -> bool:
+        """Make what was written a batch. :returns: whether the number was free."""
+        lines = self._lines_in(files) if files.rows else None
+        known = self._write_known(number, files, segments, lines)
+        if not self._known.append(known, (INGEST, number)):
+            return False
+        self.events_table.append(files, (INGEST, number))
+        return True
 
-    def _commit(
-        self,
-        batch: str,
-        lines: DataFrame | None,
-        written: Written,
-        counted: _Counted,
-        shared: int,
-        replaces: Sequence[str] | None,
-    ) -> None:
-        """Write the batch into the ledger: one file, which is there or is not."""
-        own = {
-            "events": sql.lit(written.events),
-            "doubled": sql.lit(written.doubled),
-            "damaged": sql.lit(written.damaged),
-            "first_day": sql.lit(counted.first_day),
-            "last_day": sql.lit(counted.last_day),
-            "shared": sql.lit(shared),
-            "replaces": sql.lit(None)
-            if replaces is None
-            else sql.array(*(sql.lit(name) for name in replaces)),
-            "written": sql.current_timestamp(),
-        }
-        fields = _fields(StructType.fromDDL(LEDGER))
-        rows = self._spark.range(1).select(
-            *(own.get(one.name, sql.lit(None)).cast(one.dataType).alias(one.name) for one in fields)
+    def _write_known(
+        self, number: int, files: Files, segments: Sequence[str], lines: DataFrame | None
+    ) -> Files:
+        about = [(number, None, None, None, name, None, None) for name in segments]
+        rows = self._spark.createDataFrame(
+            [*about, (number, None, None, None, None, files.folder, files.rows)], KNOWN
         )
         if lines is not None:
-            rows = rows.unionByName(
-                lines.select("run", "bucket", "lines"), allowMissingColumns=True
-            )
-        rows.coalesce(1).write.mode("overwrite").parquet(f"{self._ledger}/batch={batch}")
+            found = lines.select(sql.lit(number).alias("number"), "run", "bucket", "lines")
+            rows = rows.unionByName(found, allowMissingColumns=True)
+        return self._known.write(rows.coalesce(1), indexed=("number", "run", "bucket"))
 
-    def _in_ledger(self, batch: str) -> bool:
-        files, path = place(self._spark, f"{self._ledger}/batch={batch}")
-        return bool(files.exists(path)) and any(
-            str(one.getPath().getName()).startswith("part-") for one in files.listStatus(path)
-        )
+    def _write_events(self, frame: DataFrame, shared: int) -> Files:
+        placed = frame.withColumn("destination_dir", directory(sql.col("destination"), shared))
+        return self.events_table.write(placed, BY, _INDEXED)
+
+    def _lines_in(self, files: Files) -> DataFrame:
+        root = literally(Location(self._spark, f"{self.path}/{files.folder}").uri)
+        return lines_of(self._spark.read.schema(_schema()).parquet(root))
+
+    def _rows(self) -> DataFrame:
+        if not self.exists():
+            return self._spark.createDataFrame([], KNOWN)
+        known = StructType.fromDDL(KNOWN)
+        assert isinstance(known, StructType)
+        return self._known.frame(known=known)
+
+    def _day(self, text: str | None) -> date | None:
+        if text is None:
+            return None
+        row = self._spark.range(1).select(sql.to_date(sql.lit(text).cast("timestamp"))).first()
+        assert row is not None
+        day = row[0]
+        assert isinstance(day, date)
+        return day
 
 
 def is_table(spark: SparkSession, path: str) -> bool:
-    """Whether a folder is a table of ``ingest``."""
-    files, ledger = place(spark, f"{path.rstrip('/')}/ledger")
-    return bool(files.exists(ledger))
+    """Whether a folder is a table of ``ingest``.
+
+    :raises PipelineError: it is one of an earlier version.
+    """
+    if unfit(path):
+        return False
+    if Ingested(spark, path).exists():
+        return True
+    if is_old_table(spark, path):
+        raise PipelineError(
+            f"{path} has a table of an earlier version: gateway-pipeline upgrade makes one of Delta Lake of it, once"
+        )
+    return False
+
+
+def is_old_table(spark: SparkSession, path: str) -> bool:
+    """Whether a folder has a table of an earlier version, with a ledger."""
+    return (Location(spark, path) / "ledger").exists()
 
 
 def between(frame: DataFrame, since: str | None, until: str | None) -> DataFrame:
-    """Filter by time, by day first, so that other days' folders are not read.
-
-    The window begins with ``since`` and ends before ``until``.
+    """Filter by time, from ``since`` on and before ``until``.
 
     :param since: as Spark reads times, in UTC.
     :param until: the same.
     """
     if since is not None:
-        start = sql.lit(since).cast("timestamp")
-        frame = frame.where((sql.col("day") >= sql.to_date(start)) & (sql.col("time") >= start))
+        frame = frame.where(sql.col("time") >= sql.lit(since).cast("timestamp"))
     if until is not None:
-        end = sql.lit(until).cast("timestamp")
-        frame = frame.where((sql.col("day") <= sql.to_date(end)) & (sql.col("time") < end))
+        frame = frame.where(sql.col("time") < sql.lit(until).cast("timestamp"))
     return frame
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """What was written: how many events, of which days."""
-
-    events: int = 0
-    first_day: date | None = None
-    last_day: date | None = None
-
-
-def _placed(frame: DataFrame, shared: int) -> DataFrame:
-    return frame.withColumn("destination_dir", directory(sql.col("destination"), shared))
-
-
-def _files() -> StructType:
+def _schema() -> StructType:
     """The columns of the files, those of their folders included."""
-    return StructType(
-        [
-            *unnamed_schema().fields,
-            StructField("destination_dir", StringType()),
-            StructField("batch", StringType()),
-        ]
-    )
+    return StructType([*unnamed_schema().fields, StructField("destination_dir", StringType())])
 
 
-def _fields(schema: DataType) -> list[StructField]:
-    assert isinstance(schema, StructType)
-    return schema.fields
-
-
-def _nothing(spark: SparkSession, schema: DataType) -> DataFrame:
-    """No rows of these columns."""
-    return spark.range(0).select(
-        *(sql.lit(None).cast(one.dataType).alias(one.name) for one in _fields(schema))
-    )
+def _with_day(files: DataFrame) -> DataFrame:
+    """What :func:`unnamed_schema` says: files lack the day."""
+    return files.withColumn("day", sql.to_date("time")).select(unnamed_schema().names)
 
 
 def _number(frame: DataFrame) -> int:

@@ -1,4 +1,4 @@
-"""The journal's lines as a table: of a folder's segments, or as a stream.
+"""The journal's lines as a table: of a folder's segments.
 
 Owns how segments are found and read, and what is said where there are no segments. What a line means is
 :mod:`pipeline.transforms.events`'s.
@@ -6,9 +6,9 @@ Owns how segments are found and read, and what is said where there are no segmen
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -17,14 +17,23 @@ from pyspark.sql.types import StructType
 from gateway.journal.schema import SEGMENT
 from pipeline.columns import LINES
 from pipeline.errors import PipelineError
+from pipeline.tables.storage import Location, literally
 from pipeline.transforms.events import DAMAGED
 
 #: Only these are whole; what is being written has another ending.
 PATTERN: Final = "*" + SEGMENT
-_GLOB: Final = re.compile(r"([\\{}\[\]*?,])")
-#: Longer than any journal is kept. Spark's own would leave out, without a word, a segment whose
-#: file is a week older than the newest.
-_AGE: Final = "36500d"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A whole segment.
+
+    :param path: as Spark has it.
+    :param octets: its size.
+    """
+
+    path: str
+    octets: int
 
 
 def lines(spark: SparkSession, folders: Sequence[str]) -> DataFrame:
@@ -35,30 +44,35 @@ def lines(spark: SparkSession, folders: Sequence[str]) -> DataFrame:
     :raises PipelineError: when a folder is not there, or none of them has a segment.
     """
     check_folders(spark, folders)
-    if not any(has_segments(spark, folder) for folder in folders):
-        raise PipelineError(no_segments(folders))
+    check_segments(spark, folders)
     return _parsed(
         spark.read.option("pathGlobFilter", PATTERN).text(
-            [_literally(folder) for folder in folders]
+            [literally(Location(spark, folder).uri) for folder in folders]
         )
     )
 
 
-def line_stream(
-    spark: SparkSession, folders: Sequence[str], octets: int, skip_missing: bool = False
-) -> DataFrame:
-    """The same as a stream: each segment once, as it appears.
+def segments(spark: SparkSession, folders: Sequence[str]) -> list[Segment]:
+    """Return all whole segments in the folders, the oldest first.
 
-    :param octets: about how much of segments is in a micro-batch.
-    :param skip_missing: go on without segments that are gone when they are to be read.
     :raises PipelineError: when a folder is not there.
     """
     check_folders(spark, folders)
-    reader = spark.readStream.option("pathGlobFilter", PATTERN).option(
-        "maxBytesPerTrigger", str(octets)
-    )
-    reader = reader.option("maxFileAge", _AGE).option("ignoreMissingFiles", skip_missing)
-    return _parsed(reader.text(_together(spark, folders)))
+    places = [Location(spark, folder) for folder in folders]
+    found = [
+        (one.changed, f"{place.uri}/{one.name}", one.octets)
+        for place in {one.uri: one for one in places}.values()
+        for one in place.files(PATTERN)
+    ]
+    return [Segment(path, octets) for _, path, octets in sorted(found)]
+
+
+def lines_in(spark: SparkSession, found: Sequence[Segment]) -> DataFrame:
+    """Return the lines of these segments, with the columns of :func:`lines`.
+
+    The frame fails, now or when it is computed, if one of them is gone.
+    """
+    return _parsed(spark.read.text([literally(one.path) for one in found]))
 
 
 def _parsed(texts: DataFrame) -> DataFrame:
@@ -70,31 +84,6 @@ def _parsed(texts: DataFrame) -> DataFrame:
     # Of an array of one, and not by the fields of a structure: so that Spark parses it once, and
     # not once for each field.
     return texts.where(sql.trim("value") != "").select(sql.inline(sql.array(line)))
-
-
-def _together(spark: SparkSession, folders: Sequence[str]) -> str:
-    """Return one pattern for all folders instead of one stream for each.
-
-    So a folder can be added or removed between two runs.
-    """
-    if len(folders) == 1:
-        return _literally(folders[0])
-    roots, names = set(), []
-    for folder in folders:
-        files, path = place(spark, folder)
-        whole = files.makeQualified(path).toUri()
-        roots.add(f"{whole.getScheme()}://{whole.getAuthority() or ''}/")
-        # Hadoop takes such a name literally in a pattern of its own only.
-        if _GLOB.search(folder):
-            raise PipelineError(
-                f"the folder {folder} cannot be read beside others: its name has one of \\ {{ }} [ ] * ? and comma"
-            )
-        names.append(str(whole.getPath()).lstrip("/"))
-    if len(roots) > 1:
-        raise PipelineError(
-            f"the journal's folders are on several file systems ({', '.join(sorted(roots))}): expected one"
-        )
-    return roots.pop() + "{" + ",".join(names) + "}"
 
 
 def schema() -> StructType:
@@ -110,36 +99,21 @@ def check_folders(spark: SparkSession, folders: Sequence[str]) -> None:
     :raises PipelineError: naming the first that is not.
     """
     for folder in folders:
-        files, path = place(spark, folder)
-        if not files.exists(path):
+        place = Location(spark, folder)
+        if not place.exists():
             raise PipelineError(f"the journal's folder {folder} does not exist")
-        if not files.getFileStatus(path).isDirectory():
+        if not place.is_folder():
             raise PipelineError(
                 f"{folder} is a file: expected the folder with the journal's segments ({PATTERN})"
             )
 
 
-def has_segments(spark: SparkSession, folder: str) -> bool:
-    """Whether there is a whole segment in a folder."""
-    files, path = place(spark, folder)
-    found = files.listStatusIterator(path)
-    while found.hasNext():
-        if str(found.next().getPath().getName()).endswith(SEGMENT):
-            return True
-    return False
+def check_segments(spark: SparkSession, folders: Sequence[str]) -> None:
+    """One of the folders, which are there, must have a whole segment.
 
-
-def no_segments(folders: Sequence[str]) -> str:
-    """What is said where there is nothing to read."""
-    return f"there is no segment of a journal ({PATTERN}) in {', '.join(folders)}: is imq.journal.level off?"
-
-
-def _literally(folder: str) -> str:
-    """A folder's name as a pattern that means nothing else."""
-    return _GLOB.sub(r"\\\1", folder)
-
-
-def place(spark: SparkSession, folder: str) -> tuple[Any, Any]:
-    """The Hadoop file system of a path, and the path."""
-    path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(folder)  # type: ignore[union-attr]
-    return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
+    :raises PipelineError: none of them has one.
+    """
+    if not any(Location(spark, folder).files(PATTERN) for folder in folders):
+        raise PipelineError(
+            f"there is no segment of a journal ({PATTERN}) in {', '.join(folders)}: is imq.journal.level off?"
+        )

@@ -9,14 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from pipeline.columns import MESSAGES
 from pipeline.datasource.client import Client
 from pipeline.datasource.options import Use, parse
 from pipeline.datasource.source import register
 from pipeline.errors import PipelineError
-from pipeline.tables.lines import place
+from pipeline.tables.delta import DeltaFolder
+from pipeline.tables.storage import Location
 
+#: Columns of an archive of any version; another may have been added by a later one.
+_OF_EACH = ("message_id", "destination", "headers", "body", "envelope")
 COLUMNS = tuple(
     column.split()[0] for column in MESSAGES.replace("map<string,string>", "map").split(",")
 )
@@ -49,16 +53,39 @@ def archived(spark: SparkSession, folder: str) -> DataFrame:
 
     :raises PipelineError: the folder is missing, or holds no archive.
     """
-    files, path = place(spark, folder)
-    if not files.exists(path):
+    if not Location(spark, folder).exists():
         raise PipelineError(f"--archive {folder}: there is no such folder")
-    days = files.globStatus(place(spark, f"{folder.rstrip('/')}/day=*")[1])
-    if not days:
+    table = archive_in(spark, folder)
+    if not table.exists():
         raise PipelineError(f"--archive {folder}: there is nothing of the job archive in it")
-    frame = spark.read.parquet(folder)
-    missing = [name for name in COLUMNS if name not in frame.columns]
-    if missing:
+    known = StructType.fromDDL(MESSAGES)
+    assert isinstance(known, StructType)
+    return table.frame(known=known).select(*COLUMNS)
+
+
+def archive_in(spark: SparkSession, folder: str) -> DeltaFolder:
+    """Return the table of an archive, which may be one that is to be made.
+
+    :raises PipelineError: there is an archive of an earlier version, or a table of other rows.
+    """
+    table = DeltaFolder(spark, folder)
+    if table.exists():
+        there = table.frame().columns
+        missing = [name for name in _OF_EACH if name not in there]
+        if missing:
+            raise PipelineError(
+                f"{folder} has a table without the column {', '.join(missing)}: expected what the job archive writes"
+            )
+    elif is_old_archive(spark, folder):
         raise PipelineError(
-            f"--archive {folder}: there is no column {', '.join(missing)}: expected what the job archive writes"
+            f"{folder} has an archive of an earlier version: gateway-pipeline upgrade makes a table of Delta Lake of it, once"
         )
-    return frame.select(*COLUMNS)
+    return table
+
+
+def is_old_archive(spark: SparkSession, folder: str) -> bool:
+    """Whether a folder has an archive of an earlier version.
+
+    It has Parquet files by day, and no table.
+    """
+    return any(one.name.startswith("day=") for one in Location(spark, folder).folders())

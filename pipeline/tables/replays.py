@@ -1,25 +1,22 @@
 """The ledger of replays as a table, and the plan that is carried out.
 
-Owns how Spark finds these files, which Python writes: by their names as they are, on the file
-system that Python sees.
+Owns how Spark gets what is in these files, which Python writes: the ledger's records from this
+process, and the others by their names as they are, on the file system that Python sees.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as sql
 
-from pipeline.ledger import RECORDS, State
-from pipeline.plan import ROWS
+from pipeline.replay.ledger import RECORDS, State, recorded
+from pipeline.replay.plan import ROWS
+from pipeline.tables.storage import literally
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-#: What Hadoop takes for a pattern.
-_PATTERN: Final = re.compile(r"([\\{}\[\]*?,])")
 
 
 def written(path: Path) -> str:
@@ -29,38 +26,40 @@ def written(path: Path) -> str:
 
 def read(path: Path) -> str:
     """What Spark reads this file or folder by."""
-    return _PATTERN.sub(r"\\\1", written(path))
+    return literally(written(path))
 
 
 def records(spark: SparkSession, path: Path | None, *states: State) -> DataFrame:
     """Return the records of these states, with ``at`` as a timestamp.
 
-    The first line and one that was cut short are left out.
+    They are those of this moment, and come through this process.
 
     :param path: of the ledger's file; None before there is a ledger.
+    :raises PipelineError: it cannot be read.
     """
-    if path is None:
-        columns = [column.split() for column in RECORDS.split(",")]
-        frame = spark.range(0).select(
-            *[sql.lit(None).cast(kind).alias(name) for name, kind in columns]
-        )
-    else:
-        frame = spark.read.schema(RECORDS).json(read(path))
-    return frame.where(sql.col("state").isin([state.value for state in states])).withColumn(
-        "at", sql.timestamp_micros("at")
+    rows = None if path is None else recorded(path, *states)
+    frame = (
+        spark.createDataFrame(rows, RECORDS)
+        if rows is not None and rows.num_rows
+        else spark.createDataFrame([], RECORDS)
     )
+    return frame.withColumn("at", sql.timestamp_micros("at"))
 
 
-def sent(spark: SparkSession, path: Path | None) -> DataFrame:
-    """What was sent, as :func:`pipeline.transforms.replay.replayed` wants it."""
+def sent(known: DataFrame) -> DataFrame:
+    """What was sent, as :func:`pipeline.transforms.replay.replayed` wants it.
+
+    :param known: the :func:`records` that say ``intended`` and ``sent``.
+    """
 
     def of(state: State) -> Column:
         return sql.when(sql.col("state") == state.value, sql.col("at"))
 
-    by_key = records(spark, path, State.INTENDED, State.SENT).groupBy("key", "twin")
-    return by_key.agg(
-        sql.min(of(State.INTENDED)).alias("begun"), sql.max(of(State.SENT)).alias("at")
-    ).where("at is not null")
+    return (
+        known.groupBy("key", "twin")
+        .agg(sql.min(of(State.INTENDED)).alias("begun"), sql.max(of(State.SENT)).alias("at"))
+        .where("at is not null")
+    )
 
 
 def named(spark: SparkSession, path: Path) -> DataFrame:

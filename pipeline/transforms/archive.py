@@ -24,8 +24,12 @@ def archived(messages: DataFrame) -> DataFrame:
 
     :param messages: rows of :data:`pipeline.columns.MESSAGES`, of a table or a stream.
     """
-    stamped = messages.withColumn("archived", sql.current_timestamp())
-    return stamped.withColumn(BY, sql.to_date(sql.coalesce("timestamp", "archived")))
+    return by_day(messages.withColumn("archived", sql.current_timestamp()))
+
+
+def by_day(archive: DataFrame) -> DataFrame:
+    """Add ``day`` to an archive's messages, of which its files have none."""
+    return archive.withColumn(BY, sql.to_date(sql.coalesce("timestamp", "archived")))
 
 
 def missing(messages: DataFrame, archive: DataFrame) -> DataFrame:

@@ -7,6 +7,8 @@ how deaths are grouped. Reads and writes nothing.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import reduce
+from operator import and_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -207,7 +209,7 @@ def groups(
 ) -> DataFrame:
     """One row for each trouble, the one with most deaths first.
 
-    :param deaths: rows of :data:`DEATHS`.
+    :param deaths: rows of :data:`DEATHS`; they are read twice.
     :param until: the end of the last period, with a time zone.
     :param period_hours: how long a period is.
     :param examples: messages to show of each, the latest ones.
@@ -218,30 +220,18 @@ def groups(
     """
     end, seconds = sql.lit(until), period_hours * 3600
     age = sql.unix_micros(end) - sql.unix_micros("time")
-    latest = Window.partitionBy(*KEYS).orderBy(
-        sql.col("time").desc_nulls_last(), "message_id", "found"
+    grouped = deaths.groupBy(*KEYS).agg(
+        sql.count("*").alias("count"),
+        sql.min("time").alias("first"),
+        sql.max("time").alias("last"),
+        sql.count_if((age >= 0) & (age < seconds * 1_000_000)).alias("in_period"),
+        sql.count_if((age >= seconds * 1_000_000) & (age < 2 * seconds * 1_000_000)).alias(
+            "before"
+        ),
     )
-    shown = sql.struct("message_id", "found", "time", "comment")
-    grouped = (
-        deaths.withColumn("_place", sql.row_number().over(latest))
-        .groupBy(*KEYS)
-        .agg(
-            sql.count("*").alias("count"),
-            sql.min("time").alias("first"),
-            sql.max("time").alias("last"),
-            sql.count_if((age >= 0) & (age < seconds * 1_000_000)).alias("in_period"),
-            sql.count_if((age >= seconds * 1_000_000) & (age < 2 * seconds * 1_000_000)).alias(
-                "before"
-            ),
-            sql.array_sort(
-                sql.collect_list(
-                    sql.when(
-                        sql.col("_place") <= examples, sql.struct("_place", shown.alias("shown"))
-                    )
-                )
-            ).alias("_shown"),
-        )
-    )
+    shown = _latest(deaths, examples).withColumnsRenamed({name: f"_{name}" for name in KEYS})
+    same = [sql.col(name).eqNullSafe(sql.col(f"_{name}")) for name in KEYS]
+    grouped = grouped.join(shown, reduce(and_, same), "left")
     hours = sql.greatest(
         (sql.unix_micros(end) - sql.unix_micros("first")) / 3_600_000_000, sql.lit(1.0)
     )
@@ -260,8 +250,26 @@ def groups(
         "in_period",
         "before",
         trend.alias("trend"),
-        sql.transform("_shown", lambda each: each["shown"]).alias("examples"),
+        sql.coalesce(sql.transform("_shown", lambda each: each["shown"]), sql.array()).alias(
+            "examples"
+        ),
     ).orderBy(sql.col("count").desc(), *KEYS)
+
+
+def _latest(deaths: DataFrame, most: int) -> DataFrame:
+    """The latest deaths of each trouble, at most ``most``, as ``_shown``."""
+    # Where nothing is asked of a row number but that it is small, each of Spark's tasks hands on no
+    # more rows of a trouble than that.
+    latest = Window.partitionBy(*KEYS).orderBy(
+        sql.col("time").desc_nulls_last(), "message_id", "found"
+    )
+    shown = sql.struct("message_id", "found", "time", "comment").alias("shown")
+    placed = deaths.withColumn("_place", sql.row_number().over(latest)).where(
+        sql.col("_place") <= most
+    )
+    return placed.groupBy(*KEYS).agg(
+        sql.array_sort(sql.collect_list(sql.struct("_place", shown))).alias("_shown")
+    )
 
 
 def hours(deaths: DataFrame) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Events into journeys: one row for each message.
+"""Courses into journeys: one row for each message.
 
 A topic has one for each message and subscription.
 
@@ -16,9 +16,20 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
-from gateway.journal.schema import BROKER_STEPS, DEAD_STEPS, Step
-from gateway.messaging.dead import DMQ
-from pipeline.transforms.seen import gaps, store
+from gateway.journal.schema import Step
+from pipeline.transforms.courses import (
+    CODES,
+    COURSE,
+    HEARD,
+    LANE,
+    SETTLED,
+    STEPS,
+    TWO,
+    courses,
+    first,
+    last,
+)
+from pipeline.transforms.line_bitmaps import gaps, store
 
 
 class Outcome(StrEnum):
@@ -49,11 +60,6 @@ class Outcome(StrEnum):
     WAITING = "waiting"
 
 
-#: Steps that say nothing of what becomes of a message: they are left out.
-_ASIDE: Final = (Step.ROUTED, Step.ACKNOWLEDGEMENT_CONFIRMED)
-_COURSE: Final = tuple(step for step in Step if step not in _ASIDE)
-#: The columns with the first time of each step.
-STEPS: Final[dict[Step, str]] = {step: step.value.replace(" ", "_") for step in _COURSE}
 #: Latencies in milliseconds: from the first of one step to another.
 LATENCIES: Final = {
     "confirm_ms": "from accepted to confirmed to its producer",
@@ -63,30 +69,13 @@ LATENCIES: Final = {
     "settle_ms": "from received by a link to forgotten by its source",
     "total_ms": "from the first step to the last",
 }
-_LANE: Final = "subscription"
-_CARRIED: Final = (
-    "run",
-    "line",
-    "instance",
-    "destination",
-    "link",
-    "size",
-    "attempt",
-    "reason",
-    "comment",
-    "target_id",
-    "who",
-)
-_CODES: Final[dict[Step, int]] = {step: code for code, step in enumerate(_COURSE)}
 #: What a topic's message does before it comes to its subscriptions.
 _BEFORE: Final = (Step.PRODUCED, Step.STORED, Step.CONFIRMED)
 #: How it may end for a subscription that is not durable, which the journal does not name then.
 _ENDS: Final = (Step.EXPIRED, Step.DEAD, Step.DELETED)
-_SETTLED: Final = (Step.ACKNOWLEDGED, Step.DELETED)
-#: The steps of which the last says whether a message is with a consumer, or on its way to a link's
-#: target.
-_AT_BROKER: Final = (Step.DELIVERED, Step.REDELIVERED, Step.RETURNED, *_SETTLED)
-_ON_LINK: Final = (Step.SENT, Step.ARRIVED, Step.SETTLED, Step.ROLLED_BACK)
+#: Columns of :func:`followed` besides those of a journey.
+OWN: Final = "own"
+AS_FAR: Final = "course"
 
 
 def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataFrame:
@@ -98,27 +87,43 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
     :param whole: false where the events of some destinations were left out; then a link is not
         blamed for a step that is not there.
     """
-    course = events.where(~sql.col("step").isin([step.value for step in _ASIDE]))
-    merged = _with_common_steps(_collected(course))
+    found = followed(courses(events), newest_runs(seen), whole=whole)
+    return found.where(OWN).drop(OWN, AS_FAR, HEARD)
+
+
+def followed(known: DataFrame, runs: DataFrame, *, whole: bool = True) -> DataFrame:
+    """The journeys that courses come to, and the other courses.
+
+    Besides the columns of a journey a row has :data:`OWN`, whether it is one: what is only known
+    from a link's source, or is common to a topic's subscriptions, is not. :data:`AS_FAR` has the
+    course itself, and :data:`~pipeline.transforms.courses.HEARD` when the newest of its events
+    came.
+
+    :param known: of :func:`~pipeline.transforms.courses.courses`, all of each message.
+    :param runs: of :func:`newest_runs`.
+    :param whole: as of :func:`journeys`.
+    """
+    merged = _with_common_steps(_told(known))
     decided = merged.withColumn("_store", store("_last.run")).join(
-        sql.broadcast(_runs(seen)), "_store", "left"
+        sql.broadcast(runs), "_store", "left"
     )
     after = sql.struct(
         sql.col("_last.run").alias("run"), sql.bitmap_bucket_number("_last.line").alias("bucket")
     )
     return decided.select(
         "message_id",
-        _LANE,
+        LANE,
         sql.col("_first.destination").alias("destination"),
         sql.col("_first.instance").alias("instance"),
         _outcome(whole).alias("outcome"),
         sql.coalesce(sql.col("_gap") >= after, sql.lit(False)).alias("gap"),
         sql.col("_first.time").alias("began"),
         sql.col("_last.time").alias("ended"),
-        sql.array(*(sql.lit(step.value) for step in _COURSE))[sql.col("_last.step")].alias(
+        # Of a course that is no journey it is null, which an index must not be.
+        sql.get(sql.array(*(sql.lit(step.value) for step in COURSE)), "_last.step").alias(
             "last_step"
         ),
-        *(sql.col(_first(step)).alias(name) for step, name in STEPS.items()),
+        *(sql.col(first(step)).alias(name) for step, name in STEPS.items()),
         sql.map_filter(sql.create_map(*_named_times()), lambda _, time: time.isNotNull()).alias(
             "last"
         ),
@@ -132,127 +137,53 @@ def journeys(events: DataFrame, seen: DataFrame, *, whole: bool = True) -> DataF
         "source_ids",
         "reason",
         "comment",
+        OWN,
+        AS_FAR,
+        HEARD,
     )
 
 
-def _collected(events: DataFrame) -> DataFrame:
-    """Return one row for each message and subscription of a topic.
+def newest_runs(seen: DataFrame) -> DataFrame:
+    """Return each gateway's newest run, and where its last line is missing.
 
-    Steps without a subscription have a row of their own.
-
-    All columns are least and greatest values, so that Spark sorts the events by message once and
-    keeps one message at a time in memory.
+    ``_store``, ``_newest`` and ``_gap``, a run and a bucket of lines.
     """
-    codes = sql.create_map(
-        *(sql.lit(part) for step, code in _CODES.items() for part in (step.value, code))
+    gap = sql.when(sql.col("missing") > 0, sql.struct("run", "bucket"))
+    return (
+        gaps(seen)
+        .groupBy(store("run").alias("_store"))
+        .agg(sql.max("run").alias("_newest"), sql.max(gap).alias("_gap"))
     )
-    of_topic = sql.col("destination").startswith("topic:") & sql.col("step").isin(
-        [step.value for step in BROKER_STEPS]
-    )
-    told = (
-        sql.col("step").isin(Step.SENT.value, Step.ARRIVED.value) & sql.col("target_id").isNotNull()
-    )
-    # The message at a link's target is told of its source by a row without a step.
-    keys = sql.posexplode(
-        sql.when(told, sql.array("message_id", "target_id")).otherwise(sql.array("message_id"))
-    )
-    itself = sql.col("_told") == 0
-    rows = events.select(
-        keys.alias("_told", "_key"),
-        "message_id",
-        sql.when(of_topic, sql.col("subscription")).alias(_LANE),
-        sql.try_element_at(codes, "step").alias("step"),
-        *(
-            "time",
-            "run",
-            "line",
-            "instance",
-            "destination",
-            "link",
-            "size",
-            "attempt",
-            "reason",
-            "comment",
-            "target_id",
-        ),
-        sql.nullif(sql.concat_ws("@", "user", "connection"), sql.lit("")).alias("who"),
-    ).select(
-        sql.col("_key").alias("message_id"),
-        *(sql.when(itself, sql.col(name)).alias(name) for name in (_LANE, "step", *_CARRIED)),
-        "time",
-        sql.when(~itself, sql.col("message_id")).alias("source_id"),
-    )
-    times: list[Column] = []
-    for step, code in _CODES.items():
-        time = sql.when(sql.col("step") == code, sql.col("time"))
-        times += [sql.min(time).alias(_first(step)), sql.max(time).alias(_last(step))]
-    delivered, again, produced, acknowledged = (
-        _is(step) for step in (Step.DELIVERED, Step.REDELIVERED, Step.PRODUCED, Step.ACKNOWLEDGED)
-    )
-    handed = delivered | again
+
+
+def _told(known: DataFrame) -> DataFrame:
+    """Courses with what follows from their counts, and themselves."""
     # Subscriptions of several connections may have one name: each is handed it for the first time.
-    of_lane = sql.count_if(again) + sql.max(delivered.cast("int"))
-    attempts = (
-        sql.when(sql.col(_LANE).isNull(), sql.count_if(handed)).otherwise(of_lane).cast("int")
-    )
+    handed = sql.when(
+        sql.col(LANE).isNull(), sql.col("_delivered") + sql.col("_redelivered")
+    ).otherwise(sql.col("_redelivered") + (sql.col("_delivered") > 0).cast("int"))
     # Of a broker that is not ours nothing else says that it was handed out. Several links may take
     # one message of a topic.
-    received = _is(Step.RECEIVED)
-    of_queue = sql.count_if(received & sql.col("destination").startswith("queue:"))
-    taken = sql.greatest(of_queue, sql.max(received.cast("int"))).cast("int")
-    known = sql.col("run").isNotNull()
-
-    def two(column: str, where: Column) -> Column:
-        """The first and the last value, or the only one."""
-        value = sql.when(
-            where & sql.col(column).isNotNull(),
-            sql.struct(sql.col("time"), sql.col(column).alias("value")),
+    received = sql.col(first(Step.RECEIVED)).isNotNull().cast("int")
+    taken = sql.greatest(sql.col("_received_from_queue"), received)
+    # Of the first and the last value of some columns it is not told which is which: there may be
+    # one.
+    ends = {
+        name: sql.array_compact(
+            sql.array(sql.col(f"_first_of_{name}.value"), sql.col(f"_last_of_{name}.value"))
         )
-        return sql.array_compact(sql.array(sql.min(value)["value"], sql.max(value)["value"]))
-
-    def newest(where: Column) -> Column:
-        """Return the last of these steps by the journal's order.
-
-        The clock may be set back.
-        """
-        return sql.max(sql.when(where, sql.struct("run", "line", "step", "time")))
-
-    at_broker = _is(*_AT_BROKER)
-    in_dead_queue = sql.col("destination") == str(DMQ)
-    return (
-        rows.repartition("message_id")
-        .groupBy("message_id", _LANE)
-        .agg(
-            sql.min(
-                sql.when(known, sql.struct("time", "run", "line", "destination", "instance"))
-            ).alias("_first"),
-            sql.max(sql.when(known, sql.struct("time", "run", "line", "step"))).alias("_last"),
-            *times,
-            sql.max(
-                sql.when(
-                    sql.col("reason").isNotNull(),
-                    sql.struct("time", "run", "line", "reason", "comment"),
-                )
-            ).alias("_said"),
-            # The copy of a dead one in its queue has its id.
-            sql.coalesce(newest(at_broker & ~in_dead_queue), newest(at_broker)).alias("_at_broker"),
-            newest(_is(*_ON_LINK)).alias("_on_link"),
-            newest(_is(*DEAD_STEPS)).alias("_died"),
-            # Brokers that are not ours give what is sent again another id.
-            newest(produced).alias("_sent"),
-            (sql.count_if(delivered) > sql.count_if(acknowledged)).alias("_owed"),
-            sql.greatest(sql.max("attempt"), attempts, taken).alias("attempts"),
-            sql.max("size").alias("size"),
-            two("who", produced).alias("producers"),
-            two("who", handed).alias("consumers"),
-            two("link", known).alias("links"),
-            two("target_id", known).alias("target_ids"),
-            two("source_id", ~known).alias("source_ids"),
-        )
-    )
+        for name in TWO
+    }
+    return known.select(
+        "*",
+        sql.struct("*").alias(AS_FAR),
+        sql.greatest("_attempt", handed, taken).cast("int").alias("attempts"),
+        (sql.col("_delivered") > sql.col("_acknowledged")).alias("_owed"),
+        *(ends[name].alias(name) for name in TWO),
+    ).withColumn("_at_broker", sql.coalesce("_not_buried", "_at_broker"))
 
 
-def _with_common_steps(collected: DataFrame) -> DataFrame:
+def _with_common_steps(told: DataFrame) -> DataFrame:
     """Give each subscription's journey the message's steps before it.
 
     Subscriptions that have not acknowledged the message are given how it ended, too.
@@ -260,8 +191,8 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
     A link that takes it from there has a journey of its own: the one of no subscription.
     """
     of_message = Window.partitionBy("message_id")
-    before = [name(step) for step in _BEFORE for name in (_first, _last)]
-    ends = [name(step) for step in _ENDS for name in (_first, _last)]
+    before = [name(step) for step in _BEFORE for name in (first, last)]
+    ends = [name(step) for step in _ENDS for name in (first, last)]
     given = [
         *before,
         *ends,
@@ -274,19 +205,17 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
         "producers",
         "source_ids",
     ]
-    common = sql.max(sql.when(sql.col(_LANE).isNull(), sql.struct(*given))).over(of_message)
-    spread = collected.withColumn("_common", common).withColumn(
-        "_lanes", sql.count(_LANE).over(of_message)
+    common = sql.max(sql.when(sql.col(LANE).isNull(), sql.struct(*given))).over(of_message)
+    spread = told.withColumn("_common", common).withColumn(
+        "_lanes", sql.count(LANE).over(of_message)
     )
-    own = spread.where(
-        sql.col(_LANE).isNotNull() | (sql.col("_lanes") == 0) | (sql.size("links") > 0)
-    )
+    own = sql.col(LANE).isNotNull() | (sql.col("_lanes") == 0) | (sql.size("links") > 0)
 
     def common_has(step: Step) -> Column:
-        return sql.col(f"_common.{_first(step)}").isNotNull()
+        return sql.col(f"_common.{first(step)}").isNotNull()
 
     open_yet = ~sql.coalesce(
-        sql.col("_at_broker.step").isin([_CODES[step] for step in _SETTLED]), sql.lit(False)
+        sql.col("_at_broker.step").isin([CODES[step] for step in SETTLED]), sql.lit(False)
     )
     # One that is stored is owed to a durable subscription, which the journal names.
     gone = common_has(Step.DELETED) & ~common_has(Step.STORED)
@@ -313,13 +242,14 @@ def _with_common_steps(collected: DataFrame) -> DataFrame:
             else both
         ).alias(name)
 
-    names = [name for name in collected.columns if name not in ("message_id", _LANE)]
-    return (
-        own.select("message_id", _LANE, *(merged(name) for name in names))
-        .select(
-            "*", sql.col("_said.reason").alias("reason"), sql.col("_said.comment").alias("comment")
-        )
-        .where("_first is not null")
+    names = [name for name in told.columns if name not in ("message_id", LANE)]
+    return spread.select(
+        "message_id", LANE, own.alias("_own"), *(merged(name) for name in names)
+    ).select(
+        "*",
+        (sql.col("_own") & sql.col("_first").isNotNull()).alias(OWN),
+        sql.col("_said.reason").alias("reason"),
+        sql.col("_said.comment").alias("comment"),
     )
 
 
@@ -328,12 +258,9 @@ def _outcome(whole: bool) -> Column:
 
     def there(*steps: Step) -> Column:
         """Whether it took one of these, since it was sent again if it was."""
-        last = (
-            sql.greatest(*(sql.col(_last(step)) for step in steps))
-            if len(steps) > 1
-            else sql.col(_last(steps[0]))
-        )
-        return last.isNotNull() & (~again | (last >= sql.col("_sent.time")))
+        times = [sql.col(last(step)) for step in steps]
+        newest = sql.greatest(*times) if len(times) > 1 else times[0]
+        return newest.isNotNull() & (~again | (newest >= sql.col("_sent.time")))
 
     def now(step: str) -> Column:
         """The newest of some steps, unless it was sent again since."""
@@ -342,16 +269,16 @@ def _outcome(whole: bool) -> Column:
     # Of one that was received before the journal begins it is not known what else was.
     known = there(Step.RECEIVED, Step.SENT) if whole else there(Step.SENT)
     forgotten = there(Step.SETTLED) & ~there(Step.ARRIVED) & known
-    unknown = now("_on_link") == _CODES[Step.SENT]
+    unknown = now("_on_link") == CODES[Step.SENT]
     # With a subscription of that name of another connection. Only a durable one outlives a run, and
     # may be handed it for the first time again.
     owed = (
         sql.col("_owed")
-        & sql.col(_LANE).isNotNull()
+        & sql.col(LANE).isNotNull()
         & (sql.col("_first.run") == sql.col("_last.run"))
     )
-    settled = now("_at_broker").isin([_CODES[step] for step in _SETTLED]) & (again | ~owed)
-    gone = there(Step.DELETED) & (~again | (now("_at_broker") == _CODES[Step.DELETED]))
+    settled = now("_at_broker").isin([CODES[step] for step in SETTLED]) & (again | ~owed)
+    gone = there(Step.DELETED) & (~again | (now("_at_broker") == CODES[Step.DELETED]))
     why = sql.when(gone & ~there(Step.ACKNOWLEDGED), sql.col("reason"))
     removed, unsubscribed = why.isin("removed", "refused"), why == "unsubscribed"
     taken = there(Step.ARRIVED, Step.SETTLED) | (
@@ -362,7 +289,7 @@ def _outcome(whole: bool) -> Column:
     )
     topic = (
         sql.col("_first.destination").startswith("topic:")
-        & sql.col(_LANE).isNull()
+        & sql.col(LANE).isNull()
         & (sql.size("links") == 0)
         & there(Step.PRODUCED)
         & ~there(Step.STORED)
@@ -386,43 +313,17 @@ def _latencies() -> list[Column]:
         return ((sql.unix_micros(end) - sql.unix_micros(start)) / 1000).alias(name)
 
     # Who takes the copy of a dead one from its queue acknowledges that.
-    died = sql.coalesce(_first(Step.DEAD), _first(Step.EXPIRED)).isNotNull()
-    acknowledge = between("acknowledge_ms", _first(Step.DELIVERED), _last(Step.ACKNOWLEDGED))
+    died = sql.coalesce(first(Step.DEAD), first(Step.EXPIRED)).isNotNull()
+    acknowledge = between("acknowledge_ms", first(Step.DELIVERED), last(Step.ACKNOWLEDGED))
     return [
-        between("confirm_ms", _first(Step.PRODUCED), _first(Step.CONFIRMED)),
-        between("deliver_ms", _first(Step.PRODUCED), _first(Step.DELIVERED)),
+        between("confirm_ms", first(Step.PRODUCED), first(Step.CONFIRMED)),
+        between("deliver_ms", first(Step.PRODUCED), first(Step.DELIVERED)),
         sql.when(~died, acknowledge).alias("acknowledge_ms"),
-        between("transfer_ms", _first(Step.RECEIVED), _last(Step.ARRIVED)),
-        between("settle_ms", _first(Step.RECEIVED), _last(Step.SETTLED)),
+        between("transfer_ms", first(Step.RECEIVED), last(Step.ARRIVED)),
+        between("settle_ms", first(Step.RECEIVED), last(Step.SETTLED)),
         between("total_ms", "_first.time", "_last.time"),
     ]
 
 
-def _runs(seen: DataFrame) -> DataFrame:
-    """Return each gateway's newest run, and where its last line is missing.
-
-    ``_store``, ``_newest`` and ``_gap``, a run and a bucket of lines.
-    """
-    gap = sql.when(sql.col("missing") > 0, sql.struct("run", "bucket"))
-    return (
-        gaps(seen)
-        .groupBy(store("run").alias("_store"))
-        .agg(sql.max("run").alias("_newest"), sql.max(gap).alias("_gap"))
-    )
-
-
-def _is(*steps: Step) -> Column:
-    """Whether an event is one of these steps; null if it is not."""
-    return sql.col("step").isin([_CODES[step] for step in steps])
-
-
 def _named_times() -> list[Column]:
-    return [part for step, name in STEPS.items() for part in (sql.lit(name), sql.col(_last(step)))]
-
-
-def _first(step: Step) -> str:
-    return f"first_{STEPS[step]}"
-
-
-def _last(step: Step) -> str:
-    return f"last_{STEPS[step]}"
+    return [part for step, name in STEPS.items() for part in (sql.lit(name), sql.col(last(step)))]

@@ -9,6 +9,8 @@ nothing. ::
 
 A link may take a message more than once: what it has not settled comes again. So a message is lost
 only if no transfer of it came to a good end.
+
+No step is one task for a link, a run or an instance, as a link may have most of what there is.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from pyspark.sql import functions as sql
 
 from gateway.journal.schema import LINK_STEPS, Step
 from gateway.messaging.provider import DUPLICATE_ID
-from pipeline.transforms import seen as lines_seen
+from pipeline.transforms import line_bitmaps
+from pipeline.transforms.running import BEFORE, number, running
 
 #: What the journal says of an arrival at a target that keeps one of several with one duplicate id.
 REMEMBERED: Final = "duplicate id"
@@ -147,8 +150,8 @@ def messages(
     count, whenever they were. One of which the journal has the end only, as it was begun before the
     first line, has begun in none.
 
-    :param found: of :func:`transfers`.
-    :param seen: which lines are known, as :mod:`pipeline.transforms.seen` has them.
+    :param found: of :func:`transfers`; it is read several times.
+    :param seen: which lines are known, as :mod:`pipeline.transforms.line_bitmaps` has them.
     :param since: a time, as Spark reads it.
     :param until: likewise; the window ends before it.
     :param late: seconds.
@@ -270,7 +273,7 @@ def gaps(found: DataFrame, seen: DataFrame, events: DataFrame | None = None) -> 
     :param events: all that was read, where that is not the whole journal: only lines that may have
         been among it are missing then.
     """
-    missing = lines_seen.gaps(seen).join(
+    missing = line_bitmaps.gaps(seen).join(
         sql.broadcast(found.select("run").distinct()), "run", "left_semi"
     )
     if events is not None:
@@ -349,19 +352,19 @@ def compared(judged: DataFrame, lying: DataFrame, destination: str) -> DataFrame
     wanted = judged.where(
         (sql.col("target") == destination) & (sql.col("outcome") != Outcome.NOT_TRANSFERRED.value)
     )
-    alone = Window.partitionBy("instance", "link", "body_hash")
-    wanted = wanted.withColumn("_alone", sql.count("*").over(alone) == 1)
     mine = (*KEY, "body_hash")
-    by_id = wanted.select(*mine, sql.explode("target_ids").alias("_id")).join(named, "_id")
+    # Alike ones that lie there are counted first: a message's may be any number.
+    by_id = wanted.select(*mine, sql.explode("target_ids").alias("_id")).join(
+        _alike(named, "_id"), "_id"
+    )
     by_duplicate = wanted.select(*mine, sql.col("id").alias("_duplicate_id")).join(
-        named, "_duplicate_id"
+        _alike(named, "_duplicate_id"), "_duplicate_id"
     )
-    bodies = named.select(sql.explode("_bodies").alias("_body"), "_bodies")
-    by_body = (
-        wanted.where("_alone")
-        .select(*mine, sql.col("body_hash").alias("_body"))
-        .join(bodies, "_body")
+    alone = wanted.groupBy("instance", "link", "body_hash").agg(
+        sql.min("id").alias("id"), sql.count("*").alias("_sent")
     )
+    bodies = named.select(sql.explode("_bodies").alias("body_hash"), "_bodies")
+    by_body = alone.where("_sent = 1").join(_alike(bodies, "body_hash"), "body_hash")
     ways = (
         _lying(by_id, "id")
         .unionByName(_lying(by_duplicate, "duplicate id"))
@@ -371,8 +374,7 @@ def compared(judged: DataFrame, lying: DataFrame, destination: str) -> DataFrame
         sql.min(sql.struct("rank", "known_by", "lies", "altered")).alias("_found")
     )
     return (
-        wanted.drop("_alone")
-        .join(first, [*KEY], "left")
+        wanted.join(first, [*KEY], "left")
         .withColumns(
             {
                 "lies": sql.coalesce("_found.lies", sql.lit(0)),
@@ -387,10 +389,15 @@ def compared(judged: DataFrame, lying: DataFrame, destination: str) -> DataFrame
 _RANKS: Final = {"id": 1, "duplicate id": 2, "body": 3}
 
 
+def _alike(named: DataFrame, by: str) -> DataFrame:
+    """Count what lies there, as ``_lies``, where name and bodies are alike."""
+    return named.groupBy(by, "_bodies").agg(sql.count("*").alias("_lies"))
+
+
 def _lying(found: DataFrame, known_by: str) -> DataFrame:
     other = sql.coalesce(~sql.array_contains("_bodies", sql.col("body_hash")), sql.lit(False))
     grouped = found.groupBy(*KEY).agg(
-        sql.count("*").alias("lies"), sql.bool_or(other).alias("altered")
+        sql.sum("_lies").alias("lies"), sql.bool_or(other).alias("altered")
     )
     return grouped.select(
         *KEY,
@@ -407,15 +414,13 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
     ``begins``: whether it says how one began, or would if no line were missing.
     """
     missing = (
-        lines_seen.gaps(seen)
+        line_bitmaps.gaps(seen)
         .where("missing > 0")
         .groupBy("run")
         .agg(sql.collect_list("bucket").alias("_missing"))
     )
-    of_link = Window.partitionBy("instance", "run", "link")
-    of_instance = Window.partitionBy("instance")
-    last_of_link = sql.max("last_line").over(of_link)
-    last_run = sql.max("run").over(of_instance)
+    ends = found.groupBy("instance", "run", "link").agg(sql.max("last_line").alias("_last_of_link"))
+    newest = ends.groupBy("instance").agg(sql.max("run").alias("_last_run"))
     ended = sql.col("settled") | sql.col("given_back")
     told = (
         (sql.col("arrivals") > 0)
@@ -431,7 +436,7 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
     begins = ~headless | sql.coalesce(
         sql.exists("_missing", lambda bucket: bucket <= end), sql.lit(False)
     )
-    end_of = sql.when(sql.col("run") == last_run, Doubt.END_OF_JOURNAL.value).otherwise(
+    end_of = sql.when(sql.col("run") == sql.col("_last_run"), Doubt.END_OF_JOURNAL.value).otherwise(
         Doubt.END_OF_RUN.value
     )
     doubt = (
@@ -440,30 +445,57 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
         .when(~sql.col("settled"), end_of)
         # What is settled first is sent afterwards: only if something followed it is known that it
         # was not.
-        .when(sql.col("last_line") == last_of_link, end_of)
+        .when(sql.col("last_line") == sql.col("_last_of_link"), end_of)
     )
     return (
         found.join(sql.broadcast(missing), "run", "left")
+        .join(sql.broadcast(ends), ["instance", "run", "link"], "left")
+        .join(sql.broadcast(newest), "instance", "left")
         .withColumns({"doubt": doubt, "begins": begins})
-        .drop("_missing")
+        .drop("_missing", "_last_of_link", "_last_run")
     )
 
 
 def _with_order(judged: DataFrame) -> DataFrame:
     """Add ``reordered``, whether a later message overtook it, and why."""
-
-    def behind(given: str) -> Column:
-        # From the last to the first, so that what came after is a running minimum.
-        later = Window.partitionBy("instance", "link", "source").orderBy(sql.desc_nulls_last(given))
-        later = later.rowsBetween(Window.unboundedPreceding, -1)
-        # Where it is not known when one was given, nothing is known to have come after it.
-        return sql.coalesce(
-            sql.col(given).isNotNull() & (sql.min("_came").over(later) < sql.col("_came")),
-            sql.lit(False),
-        )
-
-    marked = judged.withColumn("_by_link", behind("_given")).withColumn("_at_all", behind("_first"))
-    reordered = sql.when(sql.col("_by_link"), Reordered.LINK.value).when(
-        sql.col("_at_all"), Reordered.REDELIVERY.value
+    # In the order in which the link got the messages last, and in that in which it got each first:
+    # one place, or a place in each. Where a place is not known, nothing is known to come after it.
+    came, twice = sql.col("_came"), ~sql.col("_given").eqNullSafe(sql.col("_first"))
+    places = sql.array(
+        _place("_given", last=came, first=sql.when(~twice, came)),
+        _place("_first", last=sql.lit(None), first=came, where=twice),
     )
-    return marked.withColumn("reordered", sql.when(sql.col("_came").isNotNull(), reordered))
+    placed = judged.where("_came is not null").select(*KEY, "source", sql.inline(places))
+    numbered = placed.where("_at is not null").select(
+        *(*KEY, "source", "_last", "_first", "_at.line", "_at.place"),
+        sql.struct("_at.run", number(sql.col("_at.line")).alias("number")).alias("_stretch"),
+    )
+    # From the end to the beginning: what came after a message and has arrived before it.
+    placed = running(
+        numbered,
+        sql.min,
+        ("_last", "_first"),
+        of=("instance", "link", "source"),
+        stretch="_stretch",
+        order=("line", "place"),
+        backwards=True,
+    )
+    by_link, at_all = (
+        sql.coalesce(sql.col(name + BEFORE) < sql.col(name), sql.lit(False))
+        for name in ("_last", "_first")
+    )
+    overtaken = (
+        placed.where(by_link | at_all).groupBy(*KEY).agg(sql.bool_or(by_link).alias("_by_link"))
+    )
+    reordered = sql.when(sql.col("_by_link"), Reordered.LINK.value).when(
+        ~sql.col("_by_link"), Reordered.REDELIVERY.value
+    )
+    return judged.join(overtaken, [*KEY], "left").withColumn("reordered", reordered)
+
+
+def _place(at: str, last: Column, first: Column, where: Column | None = None) -> Column:
+    place = sql.col(at) if where is None else sql.when(where, sql.col(at))
+    kind = "struct<run:string,line:bigint,place:int>"
+    return sql.struct(
+        place.alias("_at"), last.cast(kind).alias("_last"), first.cast(kind).alias("_first")
+    )

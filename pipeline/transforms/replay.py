@@ -269,7 +269,7 @@ def outcomes(rows: DataFrame, sent: DataFrame, began: datetime) -> DataFrame:
     Columns ``place``, ``message_id``, ``queue``, ``target``, ``size``, ``died``, ``sent``, when
     that was, and ``status``: ``sent``, ``sent before`` or ``not sent``.
 
-    :param rows: of :data:`pipeline.plan.ROWS`, with ``time``, when each died.
+    :param rows: of :data:`pipeline.replay.plan.ROWS`, with ``time``, when each died.
     :param sent: as for :func:`replayed`.
     :param began: this run.
     """

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +18,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.session import SessionOptions, spark_session
+from tests.gateway_process import ROOT
 from tests.pipeline.class_archive import java_options
 
 #: Less work for Java's compiler than it would save, as no query is long, and room for what it has
@@ -68,6 +74,32 @@ def brief_arguments(folder: Path) -> list[str]:
         str(session.log),
         *settings,
     ]
+
+
+@contextmanager
+def command(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """The pipeline's command, and its Java machine, in a group of processes.
+
+    At the end nothing is left of them.
+
+    :param folder: for what Spark writes besides.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *arguments, *brief_arguments(folder)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def _asked_once(spark: SparkSession) -> None:

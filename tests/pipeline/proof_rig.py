@@ -472,18 +472,25 @@ class Rig:
 
     def _told_of(self, link: str, step: Step) -> int:
         """Messages of a link of which a step is in the journal's files, whole or not."""
-        texts = [path.read_text() for path in self.journal.iterdir()]
-        lines = [
-            json.loads(line)
-            for text in texts
-            for line in text.splitlines(keepends=True)
-            if line.endswith("\n")
-        ]
+        lines = [json.loads(line) for text in self._journal_texts() for line in text.splitlines()]
         return sum(
             len(ids_of(line))
             for line in lines
             if line.get("link") == f"{BRIDGE}/{link}" and step in line["steps"]
         )
+
+    def _journal_texts(self) -> list[str]:
+        """The journal's files up to the last line that is whole.
+
+        A file gets another name when it is whole, and one that is listed may be gone by then: all
+        are read again, since a file by its new name may not be in the list.
+        """
+        while True:
+            try:
+                texts = [path.read_text() for path in self.journal.iterdir()]
+            except FileNotFoundError:
+                continue
+            return [text[: text.rfind("\n") + 1] for text in texts]
 
     def _twice(self, link: str, ids: dict[str, str]) -> set[str]:
         """What lies more than once at a link's target, by the ids at its source."""

@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow.parquet as parquet
 import pytest
+from deltalake import DeltaTable
 
 from tests.gateway_process import ROOT, GatewayProcess
 from tests.pipeline.cluster import Cluster
@@ -106,7 +106,7 @@ def test_messages_are_received_by_an_executor_of_a_job_by_spark_submit(
         done = cluster.submit(*archive, folder=tmp_path, packages=packages)
         assert done.returncode == 0, done.stderr + cluster.log
         assert broker.waiting() == []
-    table = parquet.read_table(tmp_path / "archive", columns=["body"])
+    table = DeltaTable(tmp_path / "archive").to_pyarrow_table(columns=["body"])
     assert Counter(table.column("body").to_pylist()) == Counter(
         b"order %d" % number for number in range(_MESSAGES)
     )
@@ -143,7 +143,7 @@ def test_what_an_executor_cannot_do_is_one_line(cluster: Cluster, tmp_path: Path
 
 def test_a_master_that_is_not_there_is_one_line_at_once(free_port: Callable[[], int]) -> None:
     master = f"spark://127.0.0.1:{free_port()}"
-    command = (sys.executable, "-m", "pipeline", "journeys", "/nowhere", "--master", master)
+    command = (sys.executable, "-m", "pipeline", "journeys", "/", "--master", master)
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )

@@ -53,18 +53,18 @@ def test_each_job_says_what_it_can_do(job: str, capsys: pytest.CaptureFixture[st
     assert main([job, "--help"]) == 0
     said = capsys.readouterr().out
     assert "--master URL" in said
-    assert "--report DIR" in said
+    assert ("--report DIR" in said) == (job != "upgrade")
 
 
 @pytest.mark.process
 def test_without_java_it_says_so_in_one_line() -> None:
-    done = _run("-m", "pipeline", "journeys", "/nowhere", JAVA_HOME="/nowhere")
+    done = _run("-m", "pipeline", "journeys", "/", JAVA_HOME="/nowhere")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("gateway-pipeline: /nowhere/bin/java cannot be run")
     assert done.stderr.endswith(
         "Spark needs Java 17 or later: install it, or set JAVA_HOME to where it is\n"
     )
-    done = _run("-m", "pipeline", "journeys", "/nowhere", JAVA_HOME="", PATH="/nowhere")
+    done = _run("-m", "pipeline", "journeys", "/", JAVA_HOME="", PATH="/nowhere")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "there is no java on the path" in done.stderr
 
@@ -91,12 +91,13 @@ def test_what_is_wrong_is_one_line(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = str(tmp_path / "table")
-    assert "the journal's folder /nowhere does not exist" in _refused(
+    assert "/nowhere does not exist: expected a folder with a journal or a table" in _refused(
         capsys, "journeys", "/nowhere"
     )
     assert "there is no segment" in _refused(
         capsys, "ingest", "--journal", str(tmp_path), "--into", table
     )
+    assert "/no\\x1b[2J where does not exist" in _refused(capsys, "journeys", "/no\x1b[2J\nwhere")
     line = {"v": 7, "run": "r", "line": 1, "time": 1, "ids": ["a"], "steps": ["produced"]}
     (tmp_path / "r-0000000001.jsonl").write_text(json.dumps(line) + "\n")
     assert "is of version 7, and this pipeline knows version 1" in _refused(
@@ -121,6 +122,82 @@ def test_what_spark_says_is_one_line(spark: SparkSession) -> None:
         spark.range(1).select(sql.raise_error(sql.lit("said by us"))).collect()
     assert sentence(raised.value) == "said by us"
     assert sentence(ValueError("somebody else's")) is None
+
+
+class _OfJava:
+    """What Java raises where a disk is full."""
+
+    def __init__(self, name: str, message: str | None, cause: _OfJava | None = None) -> None:
+        self._name, self._message, self._cause = name, message, cause
+
+    def getSimpleName(self) -> str:
+        return self._name
+
+    def getClass(self) -> _OfJava:
+        return self
+
+    def getMessage(self) -> str | None:
+        return self._message
+
+    def getCause(self) -> _OfJava | None:
+        return self._cause
+
+
+def test_a_full_disk_is_one_line_that_says_where_to_look() -> None:
+    cause = _OfJava("IOException", "No space left on device")
+    error = PySparkException("Job aborted.")
+    error._origin = _OfJava("SparkException", "Job aborted.", cause)  # type: ignore[attr-defined]
+    said = sentence(error)
+    assert said is not None
+    assert said.startswith("a disk is full (No space left on device): the one that is written to,")
+    assert "spark.local.dir" in said
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        (
+            "s3a://bucket/x",
+            "Spark lacks the package for s3a://: expected --conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, of the version of hadoop-client-api among Spark's jars",
+        ),
+        (
+            "abfss://some@where.dfs.core.windows.net/x",
+            "Spark lacks the package for abfss://: expected --conf spark.jars.packages=org.apache.hadoop:hadoop-azure:VERSION, of the version of hadoop-client-api among Spark's jars",
+        ),
+        (
+            "s3://bucket/x",
+            "Spark has no storage s3://: expected s3a://, which is the same, and its package hadoop-aws",
+        ),
+        (
+            "other://bucket/x",
+            "Spark has no storage other://: expected one that it knows, or a package with it by --conf spark.jars.packages=GROUP:NAME:VERSION",
+        ),
+    ],
+)
+def test_storage_that_spark_does_not_know_is_one_line(
+    spark: SparkSession, path: str, said: str
+) -> None:
+    with pytest.raises(Exception, match="FileSystem") as raised:
+        spark.read.text(path).count()
+    assert sentence(raised.value) == said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ingest", "--journal", "journal", "--into", "a\nb"],
+        ["archive", "orders", "a\nb"],
+        ["journeys", "journal", "--output", "a\nb"],
+    ],
+)
+def test_a_name_that_no_table_can_have_is_refused_before_spark_starts(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    # There is no such master.
+    assert main([*arguments, "--master", "spark://none.invalid:1"]) == 2
+    assert capfd.readouterr().err == (
+        "gateway-pipeline: a\\nb cannot be the folder of a table: expected a name without the character \\n, which delta-rs does not read as it is written\n"
+    )
 
 
 def _refusing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

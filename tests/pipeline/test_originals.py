@@ -16,6 +16,7 @@ from gateway.messaging.envelope import CONTENT_TYPE, decode, encode
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Byte, Float, Int, Short, Value, encode_map
+from pipeline.datasource import declared
 from pipeline.originals import (
     RESERVED,
     NotRestorable,
@@ -282,9 +283,7 @@ def test_to_another_broker_each_thing_lost_is_named() -> None:
 
 
 def test_what_the_data_source_would_leave_out_is_named_too() -> None:
-    from pipeline.datasource import sending
-
-    assert sending._RESERVED <= RESERVED
+    assert declared.RESERVED <= RESERVED
     properties: dict[str, Value] = {
         "session": "s",
         "selector": "x",

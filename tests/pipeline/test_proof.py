@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from pipeline.command import main
+from pipeline.tables.delta import DeltaFolder
 from tests.crash.waiting import until
 from tests.pipeline.proof_rig import BRIDGE_DMQ, BROKER_DMQ, CLEAN, FAULTY, LINKS, LOST, Rig, Truth
 
@@ -53,7 +54,7 @@ class Proof:
         """
         out = self.folder / str(words[0])
         assert main([*map(str, words), "--output", str(out)]) == code
-        return self.spark.read.parquet(str(out / table)).collect()
+        return DeltaFolder(self.spark, str(out / table)).frame().collect()
 
     def reconciled(self, *words: object, code: int = 0, table: str = "messages") -> list[Any]:
         return self.rows("reconcile", self.table, *words, code=code, table=table)
@@ -89,7 +90,8 @@ def test_ingest_has_each_line_once_however_often_it_is_run(
         for step in line["steps"]
         for _ in range(len(line.get("ids", ())) or sum(run[1] for run in line["runs"]))
     )
-    rows = proof.spark.read.parquet(str(proof.table / "events")).groupBy("step").count().collect()
+    found = DeltaFolder(proof.spark, str(proof.table)).frame()
+    rows = found.groupBy("step").count().collect()
     assert {row.step: row["count"] for row in rows} == counted
     assert main(["ingest", "--journal", str(proof.rig.journal), "--into", str(proof.table)]) == 0
     assert "Nothing new" in capsys.readouterr().out
@@ -242,7 +244,7 @@ def test_an_archive_has_what_lies_in_the_queue(proof: Proof) -> None:
     folder = proof.folder / "archive"
     for _ in range(2):
         assert main(["archive", "kept", str(folder), *proof.rig.arguments()]) == 0
-    rows = proof.spark.read.parquet(str(folder)).collect()
+    rows = DeltaFolder(proof.spark, str(folder)).frame().collect()
     lying = {frame.headers["message-id"]: frame.body for frame in proof.rig.browsed("kept")}
     assert {row.message_id: bytes(row.body) for row in rows} == lying
     assert len(rows) == len(lying) == len(proof.truth.ids("kept"))

@@ -4,6 +4,7 @@ again.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,10 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as parquet
 import pytest
+from deltalake import DeltaTable
 
 from gateway.messaging.message import BodyType
 from pipeline.errors import PipelineError
+from pipeline.jobs.upgrade import run as upgrade
 from pipeline.output import Output
+from pipeline.tables.delta import DeltaFolder
+from pipeline.tables.messages import archived
+from pipeline.transforms.archive import by_day
 from tests.crash.waiting import until
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
 from tests.pipeline.jobs.replays import Job, compared, order
@@ -58,9 +64,9 @@ def filled(graveyard: Graveyard, first: int, last: int) -> None:
 
 
 def bodies(spark: SparkSession, folder: Path) -> Counter[bytes]:
-    return Counter(
-        bytes(row.body) for row in spark.read.parquet(str(folder)).select("body").collect()
-    )
+    table = DeltaFolder(spark, str(folder))
+    rows = table.frame().select("body").collect() if table.exists() else []
+    return Counter(bytes(row.body) for row in rows)
 
 
 def encodings(path: Path, name: str) -> str:
@@ -84,10 +90,10 @@ def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_
     assert archive(spark, graveyard, folder) == 3
     sent = graveyard.browsed("orders")
     assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
-    assert [path.name[:4] for path in folder.glob("day=*")] == ["day="]
+    assert DeltaTable(folder).metadata().partition_columns == ["day"]
     # No two bodies are alike, so no dictionary of them is kept.
     of_body, of_type = (
-        encodings(next(folder.glob("day=*/*.parquet")), name) for name in ("body", "body_type")
+        encodings(next(folder.rglob("*.parquet")), name) for name in ("body", "body_type")
     )
     assert "DICTIONARY" not in of_body
     assert "DICTIONARY" in of_type
@@ -123,7 +129,10 @@ def test_what_died_again_after_it_was_sent_again_is_another_dead_message(
         client.ask("NACK", {"id": client.message().headers["ack"], "requeue": "false"})
     [dead] = graveyard.browsed(BROKER_DMQ)
     assert [archive(spark, graveyard, folder, destination=BROKER_DMQ) for _ in range(2)] == [1, 0]
-    ids = [row.message_id for row in spark.read.parquet(str(folder)).select("message_id").collect()]
+    ids = [
+        row.message_id
+        for row in DeltaFolder(spark, str(folder)).frame().select("message_id").collect()
+    ]
     assert ids == [dead.headers["message-id"]] * 2
     # Its second death can be sent again from there, and the first one not.
     plan = job.make(None, archive=str(folder))
@@ -158,7 +167,7 @@ def test_messages_of_every_type_come_back_from_an_archive_as_they_were(
     graveyard.sent("orders", sent)
     given = {"consume": True, "staging": str(tmp_path / "staging")} if consume else {}
     assert archive(spark, graveyard, folder, **given) == 6
-    rows = spark.read.parquet(str(folder)).orderBy("timestamp").collect()
+    rows = DeltaFolder(spark, str(folder)).frame().orderBy("timestamp").collect()
     assert [(row.body_type, bytes(row.body), row.headers["count"], row.type) for row in rows] == [
         (message.headers.body_type.name, message.body, "5", "order") for message in sent
     ]
@@ -191,6 +200,14 @@ def test_a_queue_is_consumed_up_to_now_or_as_messages_come(
     folder, staging = tmp_path / "archive", tmp_path / "staging"
     filled(graveyard, 0, 5)
     assert archive(spark, graveyard, folder, consume=True, staging=str(staging)) == 5
+    # As if it had been killed when the table had the batch, and the stream's own log had not.
+    last = max((folder / "_checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    assert DeltaFolder(spark, str(folder)).has((_id(folder), int(last.name)))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink()
+    archive(spark, graveyard, folder, consume=True, staging=str(staging))
+    assert last.exists()
+    assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(5))
     filled(graveyard, 5, 8)
     going = ThreadPoolExecutor(1).submit(
         archive,
@@ -206,13 +223,108 @@ def test_a_queue_is_consumed_up_to_now_or_as_messages_come(
         lambda: going.done() or sum(bodies(spark, folder).values()) == 8,
         "the three that came later were never archived",
     )
+    logs = [folder / "_checkpoint" / name for name in ("offsets", "commits")]
+    until(
+        lambda: len({frozenset(one.name for one in log.glob("[0-9]*")) for log in logs}) == 1,
+        "the last batch never ended",
+    )
     for query in spark.streams.active:
         query.stop()
     assert going.result() == 3
     assert graveyard.browsed("orders") == []
     assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
-    with pytest.raises(PipelineError, match="made by --consume: expected another folder"):
+    filled(graveyard, 8, 10)
+    assert archive(spark, graveyard, folder) == 2
+    assert archive(spark, graveyard, folder) == 0
+    assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(10))
+    graveyard.emptied("orders")
+
+
+@pytest.mark.parametrize("consumed", [False, True])
+def test_an_archive_of_an_earlier_version_becomes_a_table(
+    consumed: bool, spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
+    folder, staging = tmp_path / "archive", tmp_path / "staging"
+    new = tmp_path / "new"
+    filled(graveyard, 0, 5)
+    given: dict[str, Any] = {"consume": True, "staging": str(staging)} if consumed else {}
+    assert archive(spark, graveyard, new, **given) == 5
+    # As it was written: by day, and where it was consumed by a sink that has a log of its files.
+    rows = by_day(DeltaFolder(spark, str(new)).frame())
+    if consumed:
+        rows.write.parquet(str(tmp_path / "rows"))
+        stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
+        query = (
+            stream.writeStream.partitionBy("day")
+            .option("checkpointLocation", str(folder / "_checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(folder), "parquet")
+        )
+        query.awaitTermination()
+        stray = next(folder.rglob("*.parquet"))
+        stray.with_name("part-of-a-task-that-failed.parquet").write_bytes(stray.read_bytes())
+    else:
+        rows.write.partitionBy("day").parquet(str(folder))
+    with pytest.raises(PipelineError, match="earlier version: gateway-pipeline upgrade makes"):
         archive(spark, graveyard, folder)
+    job = Job(spark, graveyard, tmp_path)
+    with pytest.raises(PipelineError, match="earlier version: gateway-pipeline upgrade makes"):
+        job.make(None, archive=str(folder))
+    assert upgrade(spark, str(folder)) == {"messages": 5}
+    assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(5))
+    if consumed:
+        assert DeltaFolder(spark, str(folder)).has((_id(folder), 0))
+    assert spark.read.parquet(*DeltaTable(folder).file_uris()).count() == 5
+    with pytest.raises(PipelineError, match="is a table of Delta Lake already"):
+        upgrade(spark, str(folder))
+    with pytest.raises(
+        PipelineError, match="has no archive, table or ledger of an earlier version"
+    ):
+        upgrade(spark, str(tmp_path / "nothing"))
+    graveyard.emptied("orders")
+
+
+def test_an_archive_gets_a_column_that_a_later_version_knows(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+) -> None:
+    new, folder = tmp_path / "new", tmp_path / "archive"
+    filled(graveyard, 0, 3)
+    assert archive(spark, graveyard, new) == 3
+    rows = by_day(DeltaFolder(spark, str(new)).frame().drop("correlation_id"))
+    table = DeltaFolder(spark, str(folder))
+    table.append(table.write(rows, ["day"]))
+    assert [row.correlation_id for row in archived(spark, str(folder)).collect()] == [None] * 3
+    filled(graveyard, 3, 5)
+    assert archive(spark, graveyard, folder) == 2
+    rows_there = archived(spark, str(folder)).collect()
+    found = {bytes(row.body): row.correlation_id for row in rows_there}
+    known = {b"order %d" % number: f"c{number}" if number > 2 else None for number in range(5)}
+    assert found == known
+    there = DeltaTable(folder).to_pyarrow_dataset().to_table().to_pylist()
+    assert {row["body"]: row["correlation_id"] for row in there} == known
+    graveyard.emptied("orders")
+
+
+@pytest.mark.parametrize("count", [20, pytest.param(500, marks=pytest.mark.long)])
+def test_an_archive_of_many_batches_has_few_files(
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path, count: int
+) -> None:
+    folder = tmp_path / "archive"
+    filled(graveyard, 0, count)
+    given = {"consume": True, "staging": str(tmp_path / "staging"), "batch": 1}
+    assert archive(spark, graveyard, folder, **given) == count
+    table = DeltaTable(folder)
+    assert table.version() >= count
+    path, *more = table.file_uris()
+    assert len(more) <= 1
+    assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(count))
+    of_body, of_type = (encodings(Path(path), name) for name in ("body", "body_type"))
+    assert "DICTIONARY" not in of_body
+    assert "DICTIONARY" in of_type
+
+
+def _id(folder: Path) -> str:
+    return str(json.loads((folder / "_checkpoint" / "metadata").read_text())["id"])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from pyspark.sql import Row, SparkSession
 from pipeline.errors import PipelineError
 from pipeline.jobs.journeys import Limits, run, time_line
 from pipeline.output import Output
+from pipeline.tables.delta import DeltaFolder
 from pipeline.tables.events import read_events
 from pipeline.transforms.journeys import journeys
 from tests.pipeline.generated import write_journal
@@ -32,7 +33,8 @@ def test_generated_traffic_has_the_outcomes_that_it_was_made_with(
     output = Output(str(tmp_path / "answer"))
     found = run(spark, [str(tmp_path / "journal")], output, limits=Limits(stuck=0.001))
     rows = (
-        spark.read.parquet(str(tmp_path / "answer" / "journeys"))
+        DeltaFolder(spark, str(tmp_path / "answer" / "journeys"))
+        .frame()
         .select("message_id", "outcome", "redelivered", "gap")
         .collect()
     )
@@ -44,7 +46,7 @@ def test_generated_traffic_has_the_outcomes_that_it_was_made_with(
     assert found.facts["journeys"] == truth.journeys
     assert found.facts["lost"] == truth.outcomes["lost"]
     assert found.facts["redelivered"] == len(truth.redelivered)
-    percentiles = spark.read.parquet(str(tmp_path / "answer" / "latencies"))
+    percentiles = DeltaFolder(spark, str(tmp_path / "answer" / "latencies")).frame()
     assert {"destination", "link", "hour", "latency", "messages", "p50_ms", "p99_ms"} <= set(
         percentiles.columns
     )

@@ -16,6 +16,7 @@ from pipeline.command import main
 from pipeline.connection import Connection
 from pipeline.errors import PipelineError
 from pipeline.output import Output
+from pipeline.tables.delta import DeltaFolder
 from tests.faults.linked_gateway import KINDS, LinkedGateway, linked_gateway
 from tests.pipeline import linked
 
@@ -53,8 +54,8 @@ def reconciled(
     out = folder / "reconciled"
     agrees, summary = run(spark, [str(path) for path in paths], Output(str(out)), Wanted(**wanted))
     assert summary.facts["messages"]
-    rows = {row.link: row for row in spark.read.parquet(str(out / "links")).collect()}
-    return agrees, rows, spark.read.parquet(str(out / "messages")).collect()
+    rows = {row.link: row for row in DeltaFolder(spark, str(out / "links")).frame().collect()}
+    return agrees, rows, DeltaFolder(spark, str(out / "messages")).frame().collect()
 
 
 def test_links_of_every_kind_are_proved_to_have_moved_everything(
@@ -83,7 +84,7 @@ def test_links_of_every_kind_are_proved_to_have_moved_everything(
     assert reconciled(
         spark, tmp_path, [running.journal], links=here, browse=connection(running, tmp_path)
     )[0]
-    target = spark.read.parquet(str(tmp_path / "reconciled" / "target")).collect()
+    target = DeltaFolder(spark, str(tmp_path / "reconciled" / "target")).frame().collect()
     assert Counter(
         (row.link, row.lies, row.known_by, row.altered_there) for row in target
     ) == dict.fromkeys([(link, 1, "id", False) for link in here], COUNT)

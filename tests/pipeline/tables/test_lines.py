@@ -2,40 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.errors import PipelineError
-from pipeline.tables.lines import line_stream, lines
+from pipeline.tables.events import read_events
+from pipeline.tables.lines import lines, lines_in, segments
 
 _LINE = '{"v":1,"run":"r","line":%d,"time":1,"ids":["a"],"steps":["produced"]}\n'
-
-
-def _stream(spark: SparkSession, folders: list[Path], checkpoint: Path) -> int:
-    name = f"of_{checkpoint.name}"
-    query = (
-        line_stream(spark, [str(folder) for folder in folders], 1 << 20)
-        .writeStream.format("memory")
-        .queryName(name)
-    )
-    query.option("checkpointLocation", str(checkpoint)).trigger(
-        availableNow=True
-    ).start().awaitTermination()
-    return spark.table(name).count()
 
 
 def test_folders_with_any_name_are_read(spark: SparkSession, tmp_path: Path) -> None:
     plain, other, odd = (tmp_path / name for name in ("plain", "other one", "w{e}[i]r*d, ?folder"))
     for number, folder in enumerate((plain, other, odd), 1):
         folder.mkdir()
-        (folder / "r-0000000001.jsonl").write_text(_LINE % number)
+        segment = folder / "r-0000000001.jsonl"
+        segment.write_text(_LINE % number)
+        os.utime(segment, (number, number))
     assert lines(spark, [str(folder) for folder in (plain, other, odd)]).count() == 3
-    assert _stream(spark, [plain, other], tmp_path / "two") == 2
-    assert _stream(spark, [odd], tmp_path / "one") == 1
-    with pytest.raises(PipelineError, match="cannot be read beside others"):
-        _stream(spark, [plain, odd], tmp_path / "refused")
+    found = segments(spark, [str(folder) for folder in (odd, plain, other)])
+    assert [one.path.removeprefix("file:") for one in found] == [
+        f"{folder}/r-0000000001.jsonl" for folder in (plain, other, odd)
+    ]
+    assert {one.octets for one in found} == {len(_LINE) - 1}
+    assert lines_in(spark, found[1:]).count() == 2
+
+
+@pytest.mark.parametrize("name", ["a%2Fb", "a\\b", "a\tb"])
+def test_a_journal_may_be_where_no_table_can_be(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "r-0000000001.jsonl").write_text(_LINE % 1)
+    assert read_events(spark, [str(folder)]).frame.count() == 1
 
 
 def test_what_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gateway.messaging import dead
 from pipeline.columns import EVENTS, MESSAGES
@@ -326,6 +328,51 @@ def test_groups_agree_with_what_was_made(spark: SparkSession) -> None:
         for time, _ in each
     )
     assert {(row.hour, row.reason): row["count"] for row in collected(hours(deaths))} == by_hour
+
+
+_TIMES = st.none() | st.integers(0, 3).map(lambda hours: NOW - timedelta(hours=hours))
+
+
+@settings(
+    max_examples=4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.none() | st.just("l"),
+            _TIMES,
+            st.none() | st.sampled_from("xyz"),
+        ),
+        max_size=30,
+    ),
+    st.integers(0, 4),
+)
+def test_the_examples_are_the_latest_and_those_without_a_time_are_last(
+    spark: SparkSession, rows: list[tuple[str, str | None, datetime | None, str | None]], most: int
+) -> None:
+    from pipeline.transforms.dead_letters import DEATHS, groups
+
+    deaths = spark.createDataFrame(
+        [
+            (id, f"{place:02}", time, "queue:q", link, reason, None, "", None, None)
+            for place, (reason, link, time, id) in enumerate(rows)
+        ],
+        DEATHS,
+    )
+    expected: dict[tuple[str, str | None], list[Any]] = {}
+    for place, (reason, link, time, id) in enumerate(rows):
+        died = (NOW - time if time else timedelta(days=9), id or "", f"{place:02}")
+        expected.setdefault((reason, link), []).append(died)
+    found = collected(groups(deaths, NOW, examples=most))
+    assert {
+        (row.reason, row.link): (row["count"], [each.found for each in row.examples])
+        for row in found
+    } == {
+        key: (len(each), [found for *_, found in sorted(each)[:most]])
+        for key, each in expected.items()
+    }
 
 
 def test_what_died_long_ago_is_over(spark: SparkSession) -> None:

@@ -4,13 +4,19 @@ compared with it exactly.
 
 from __future__ import annotations
 
+import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import functions as sql
 
+from pipeline.columns import EVENTS
 from tests.pipeline import linked
 from tests.pipeline.linked import LATE_US, LinkJournal, Truth, write
 
@@ -178,8 +184,8 @@ def test_what_a_link_does_wrong_later_is_told_as_well(spark: SparkSession, tmp_p
 def test_lines_are_missing_where_they_may_have_been_of_the_window(spark: SparkSession) -> None:
     from pyspark.sql import functions as sql
 
+    from pipeline.transforms.line_bitmaps import seen_in
     from pipeline.transforms.reconcile import gaps
-    from pipeline.transforms.seen import seen_in
 
     lines = spark.range(1, 200_001).select(sql.lit("r-1").alias("run"), sql.col("id").alias("line"))
     seen = seen_in(lines.where("line not in (50, 70000, 150000)"))
@@ -262,6 +268,156 @@ def test_what_lies_at_the_target_is_known_by_its_id_its_duplicate_id_or_its_body
         changed: (1, "id", True),
         gone: (0, None, False),
     }
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_overtaken_is_told_however_far_it_is_from_what_overtook_it(
+    spark: SparkSession, seed: int
+) -> None:
+    """Against a comparison of each message with each other."""
+    from pipeline.transforms.line_bitmaps import seen_in
+    from pipeline.transforms.reconcile import messages, transfers
+
+    chance = random.Random(seed)
+    rows = []
+    places: dict[tuple[str, int], list[tuple[tuple[str, int], tuple[str, int] | None]]] = {}
+    transfer = 0
+    for number in range(400):
+        link, source = chance.choice("xy"), chance.randrange(2)
+        for _ in range(chance.choice((1, 1, 2))):
+            transfer += 1
+            run = chance.choice(("r-1", "r-2"))
+            # Most are near each other, as they are on a link, and some are not.
+            line = chance.randrange(30_000)
+            later = line + 1 + chance.choice((chance.randrange(40), chance.randrange(9_000)))
+            came = (run, later) if chance.random() < 0.9 else None
+            named = {"id": f"{link}{source}/{number}", "link": f"b/{link}", "transfer": transfer}
+            rows.append(
+                {
+                    **named,
+                    **{"run": run, "line": line, "step": "received"},
+                    "destination": f"queue:{source}",
+                }
+            )
+            if came is not None:
+                rows.append(
+                    {
+                        **named,
+                        "run": run,
+                        "line": later,
+                        "step": "arrived",
+                        "destination": "queue:t",
+                    }
+                )
+            places.setdefault((f"{link}{source}", number), []).append(((run, line), came))
+    names = ("run", "line", "step", "id", "link", "transfer", "destination")
+    frame = spark.createDataFrame(
+        [tuple(row[name] for name in names) for row in rows],
+        "run string, line bigint, step string, message_id string, link string, transfer bigint, destination string",
+    )
+    columns = [column.split()[:2] for column in re.split(r",\s*(?![^<]*>)", EVENTS.strip())]
+    given = {"instance": sql.lit("i"), "place": sql.col("transfer").cast("int")}
+    events = frame.select(
+        *[
+            sql.col(name)
+            if name in frame.columns
+            else given.get(name, sql.lit(None).cast(kind)).alias(name)
+            for name, kind in columns
+        ]
+    )
+    found = {
+        row.id: row.reordered
+        for row in messages(transfers(events), seen_in(events)).collect()
+        if row.reordered is not None
+    }
+    assert found == _overtaken(places)
+    assert set(found.values()) == {"by the link", "by redelivery"}
+
+
+def _overtaken(
+    places: dict[tuple[str, int], list[tuple[tuple[str, int], tuple[str, int] | None]]],
+) -> dict[str, str]:
+    """Which messages are behind one that their link got after them, and why.
+
+    :param places: of each message, by what is ordered together and its number: where each transfer
+        was received, and where it arrived.
+    """
+    orders: dict[str, list[Any]] = {}
+    for (together, number), each in places.items():
+        arrived = [(came, received) for received, came in each if came is not None]
+        if arrived:
+            came, given = min(arrived)
+            first = min(received for received, _ in each)
+            orders.setdefault(together, []).append((f"{together}/{number}", given, first, came))
+    found = {}
+    for order in orders.values():
+        for id, given, first, came in order:
+            if any(other[1] > given and other[3] < came for other in order):
+                found[id] = "by the link"
+            elif any(other[2] > first and other[3] < came for other in order):
+                found[id] = "by redelivery"
+    return found
+
+
+@settings(
+    max_examples=4,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    st.lists(st.tuples(st.sampled_from("xy"), st.none() | st.sampled_from("abcde")), max_size=9),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["T0", "T1", "T2", "other"]),
+            st.none() | st.sampled_from(["q/0", "q/3", "q/4", "q/5/0"]),
+            st.none() | st.lists(st.sampled_from("abcde"), max_size=3),
+        ),
+        max_size=12,
+    ),
+)
+def test_what_lies_there_is_told_as_a_loop_tells_it(
+    spark: SparkSession,
+    sent: list[tuple[str, str | None]],
+    there: list[tuple[str, str | None, list[str] | None]],
+) -> None:
+    from pipeline.transforms.reconcile import compared
+
+    judged = spark.createDataFrame(
+        [
+            ("i", link, f"{at}", "queue:t", "arrived", [f"T{at}"], body)
+            for at, (link, body) in enumerate(sent)
+        ],
+        "instance string, link string, id string, target string, outcome string, target_ids array<string>, body_hash string",
+    )
+    lying = spark.createDataFrame(
+        [
+            (id, {"_AMQ_DUPL_ID": duplicate} if duplicate else None, bodies)
+            for id, duplicate, bodies in there
+        ],
+        "message_id string, headers map<string,string>, body_hashes array<string>",
+    )
+    expected = {}
+    for at, (link, body) in enumerate(sent):
+        by_id = [bodies for id, _, bodies in there if id == f"T{at}"]
+        by_duplicate = [
+            bodies for _, other, bodies in there if other and other.partition("/")[2] == f"{at}"
+        ]
+        by_body = [
+            bodies
+            for _, _, bodies in there
+            for each in bodies or ()
+            if each == body and sent.count((link, body)) == 1
+        ]
+        ways = {"id": by_id, "duplicate id": by_duplicate, "body": by_body}
+        name = next((name for name, found in ways.items() if found), None)
+        found = ways[name] if name else []
+        other = [
+            each for each in found if body is not None and each is not None and body not in each
+        ]
+        expected[f"{at}"] = (len(found), name, bool(other))
+    answer = compared(judged, lying, "queue:t")
+    assert {
+        row.id: (row.lies, row.known_by, row.altered_there) for row in answer.collect()
+    } == expected
 
 
 def test_the_counts_are_those_of_the_messages(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sql
 
-from pipeline.ledger import State
+from pipeline.replay.ledger import State
+from pipeline.transforms.running import BEFORE, number, running
 
 #: How long the gateway is trusted to remember a duplicate id, in microseconds: it does for a day,
 #: as it comes.
@@ -26,7 +27,7 @@ def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us
 
     An earlier replay was to send them, and it is not confirmed.
 
-    :param pending: rows of :data:`pipeline.plan.ROWS` with ``time``, when each died. They are sent
+    :param pending: rows of :data:`pipeline.replay.plan.ROWS` with ``time``, when each died. They are sent
         by their ``place``.
     :param records: all of the ledger that say ``intended`` and ``sent``, with ``at`` as a
         timestamp.
@@ -69,15 +70,24 @@ def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us
             )
             .drop("count")
         )
-        rows = rows.join(since, ["_to", "_at"], "left")
-        ahead = sql.count_if(sql.col("_at").isNull()).over(
-            Window.partitionBy("target").orderBy("place").rowsBetween(Window.unboundedPreceding, 0)
+        rows = running(
+            rows.join(since, ["_to", "_at"], "left").withColumns(
+                {
+                    "_new": sql.col("_at").isNull().cast("int"),
+                    "_stretch": number(sql.col("place")),
+                }
+            ),
+            sql.sum,
+            ["_new"],
+            of=["target"],
+            stretch="_stretch",
+            order=["place"],
         )
-        rows = rows.withColumn("_ahead", ahead)
+        ahead = sql.coalesce("_new" + BEFORE, sql.lit(0))
         here = sql.concat(sql.col("target"), sql.lit(f" at {gateway}"))
         elsewhere = sql.exists("_all_to", lambda each: each != here)
         old = sql.unix_micros("_at") < now_us - REMEMBERED_US
-        own = own & (elsewhere | old | (sql.col("_after") + sql.col("_ahead") > REMEMBERED_IDS))
+        own = own & (elsewhere | old | (sql.col("_after") + ahead > REMEMBERED_IDS))
     return rows.where(
         sql.coalesce(own, sql.lit(False)) | sql.coalesce(by_twin, sql.lit(False))
     ).select(*pending.columns)

@@ -38,7 +38,7 @@ def doubted(
     """
     from pyspark.sql import functions as sql
 
-    from pipeline.transforms.doubts import doubtful
+    from pipeline.transforms.perhaps_sent import doubtful
 
     rows = [
         (key, key.partition("/")[0] if "/" in key else key, target, place, NOW - timedelta(hours=9))

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.transforms.seen import gaps, lines_of, seen_in, twice, unseen
+from pipeline.transforms.line_bitmaps import gaps, lines_of, seen_in, twice, unseen
 
 _LINES = st.sets(
     st.one_of(st.integers(1, 40), st.integers(32_760, 32_780), st.integers(1, 200_000)),
