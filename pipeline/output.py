@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -192,15 +192,15 @@ def top(
     At most ``count`` + 1 of them come to the driver.
     """
     rows = frame.limit(count + 1).collect()
+    return replace(first_rows(rows, frame.columns, count, title), chart=chart, long=long)
+
+
+def first_rows(
+    rows: Sequence[Sequence[object]], columns: Sequence[str], count: int, title: str
+) -> Table:
+    """Return rows that Spark has returned as a table of a summary, at most ``count`` of them."""
     note = f"The first {count}; there are more." if len(rows) > count else ""
-    return Table(
-        title,
-        tuple(frame.columns),
-        [tuple(map(_utc, row)) for row in rows[:count]],
-        note,
-        chart,
-        long,
-    )
+    return Table(title, tuple(columns), [tuple(map(_utc, row)) for row in rows[:count]], note)
 
 
 def _utc(value: object) -> object:

@@ -6,19 +6,19 @@ journey is, is :mod:`pipeline.transforms.journeys`'s.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
 import click
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
 from pipeline import drawn_journeys
 from pipeline.errors import PipelineError
-from pipeline.output import Output, output_options, progress, top
+from pipeline.output import Output, first_rows, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.events import read_events
@@ -31,6 +31,8 @@ from pipeline.transforms.latency import latencies
 HOPS: Final = 10
 _SHOWN: Final = 10
 _STEPS_SHOWN: Final = 500
+_END: Final = "_end"
+_KIND: Final = "_kind"
 _BRIEF: Final = (
     "message_id",
     "destination",
@@ -115,11 +117,12 @@ def go_on(
         )
     assert output.path is not None
     with KeptJourneys(spark, output.path, remembered).gone_on(Ingested(spark, path)) as found:
-        if found is None:
+        end = None if found is None else _newest(found.journeys, "ended")
+        if found is None or end is None:
             return Summary(f"Nothing new for {output.path}", {})
         events = None if output.report is None else found.events
         # These are the latencies of what is new, which is little each time.
-        told = summary(found.journeys, found.end, limits or Limits(), events, brief=events is None)
+        told = summary(found.journeys, end, limits or Limits(), events, brief=events is None)
         return replace(
             told, facts={"new batches": found.batches, "all events read": found.anew, **told.facts}
         )
@@ -139,44 +142,69 @@ def summary(
     :param events: that they are of, for what only a report has room for; None without a report.
     :param brief: no latencies.
     """
-    questions = needing_a_look(end, limits)
-    counts = {
-        name: sql.count_if(sql.coalesce(where, sql.lit(False))).alias(name)
-        for name, where in questions.items()
-    }
-    row = found.agg(sql.count("*").alias("journeys"), *counts.values()).first()
-    assert row is not None
-    outcomes = (
-        found.groupBy("outcome")
-        .agg(sql.count("*").alias("messages"), sql.count_if("gap").alias("beside a gap"))
-        .orderBy(sql.desc("messages"))
+    questions = needing_a_look(limits)
+    # Not as a literal: Spark compiles what has another one anew.
+    at_end = found.sparkSession.createDataFrame([(end,)], f"{_END} timestamp")
+    asked = found.crossJoin(sql.broadcast(at_end))
+    rows = (
+        asked.groupBy("outcome")
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.count_if("gap").alias("beside a gap"),
+            *(sql.count_if(where).alias(name) for name, where in questions.items()),
+        )
+        .orderBy(sql.desc("messages"), "outcome")
+        .collect()
     )
-    by_outcome = top(outcomes, _SHOWN, "Outcomes", Chart("bar", "outcome", ("messages",)))
+    columns = ("outcome", "messages", "beside a gap")
+    outcomes = first_rows([row[: len(columns)] for row in rows], columns, len(Outcome), "Outcomes")
+    by_outcome = replace(outcomes, chart=Chart("bar", "outcome", ("messages",)))
     first = (
         [by_outcome]
         if events is None
         else drawn_journeys.drawn(found, events, by_outcome, limits.slow)
     )
     tables = [*first, *([] if brief else _latencies(found))]
-    for name, where in questions.items():
-        if row[name]:
-            order = sql.desc("total_ms") if name == "slow" else sql.asc("ended")
-            tables.append(
-                top(
-                    found.where(where).select(*_BRIEF).orderBy(order, "message_id"),
-                    _SHOWN,
-                    name.capitalize(),
-                )
-            )
-    return Summary("Journeys", {**row.asDict(), "journal's end": end}, tables)
+    counts = {name: sum(row[name] for row in rows) for name in questions}
+    tables += _looked_at(asked, {name: questions[name] for name in counts if counts[name]})
+    facts = {"journeys": sum(row["messages"] for row in rows), **counts, "journal's end": end}
+    return Summary("Journeys", facts, tables)
 
 
-def needing_a_look(end: datetime, limits: Limits) -> dict[str, Column]:
+def _looked_at(asked: DataFrame, questions: Mapping[str, Column]) -> list[Table]:
+    """The first journeys of each kind."""
+    if not questions:
+        return []
+    kinds = sql.array(*(sql.when(where, sql.lit(name)) for name, where in questions.items()))
+    # The longest first, else those that ended first.
+    order = sql.when(sql.col(_KIND) == "slow", -sql.col("total_ms")).otherwise(
+        sql.unix_micros("ended")
+    )
+    first = Window.partitionBy(_KIND).orderBy(order, "message_id")
+    rows = (
+        asked.select(*_BRIEF, "total_ms", sql.explode(sql.array_compact(kinds)).alias(_KIND))
+        .withColumn("_place", sql.row_number().over(first))
+        .where(sql.col("_place") <= _SHOWN + 1)
+        .orderBy("_place")
+        .collect()
+    )
+    return [
+        first_rows(
+            [row[: len(_BRIEF)] for row in rows if row[_KIND] == name],
+            _BRIEF,
+            _SHOWN,
+            name.capitalize(),
+        )
+        for name in questions
+    ]
+
+
+def needing_a_look(limits: Limits) -> dict[str, Column]:
     """The journeys that somebody should look at, each kind by its name.
 
-    :param end: the journal's.
+    They know the journal's end by a column.
     """
-    waited = (sql.unix_micros(sql.lit(end)) - sql.unix_micros("ended")) / 1e6
+    waited = (sql.unix_micros(_END) - sql.unix_micros("ended")) / 1e6
     outcome = sql.col("outcome")
     return {
         "stuck": (outcome == Outcome.WAITING) & (waited > limits.stuck),

@@ -67,10 +67,12 @@ class Batches:
     """Events of batches.
 
     :param newest: the number of the newest batch that the table had.
+    :param empty: there is no event.
     :param events: with the columns of :func:`unnamed_schema`.
     """
 
     newest: int
+    empty: bool
     events: DataFrame
 
 
@@ -170,7 +172,7 @@ class Ingested:
         """
         snapshot = self._at_batches()
         frame = _with_day(snapshot.frame(known=unnamed_schema()))
-        return Batches(snapshot.newest(INGEST) or 0, frame)
+        return Batches(snapshot.newest(INGEST) or 0, not snapshot.files, frame)
 
     def added(self, after: int) -> Batches | None:
         """Return the events of the batches after one.
@@ -187,7 +189,7 @@ class Ingested:
         counted = sum(self.events_table.files_in(one, _schema(), BY).rows for one in folders)
         if counted != sum(row.events for row in rows):
             return None
-        return Batches(newest, self._in_folders(folders))
+        return Batches(newest, not counted, self._in_folders(folders))
 
     def _at_batches(self) -> Snapshot:
         snapshot = self.events_table.snapshot()

@@ -18,23 +18,22 @@ begins a second journey.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Any, Final
 from urllib.parse import unquote
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as sql
 
 from pipeline.errors import PipelineError
 from pipeline.tables.delta import TIDY, Batch, DeltaFolder
 from pipeline.tables.ingested import Ingested
 from pipeline.tables.snapshot import Keep, Snapshot
-from pipeline.transforms.courses import HEARD, added, courses
+from pipeline.transforms.courses import HEARD, courses
 from pipeline.transforms.events import named
 from pipeline.transforms.journeys import AS_FAR, OWN, Outcome, followed, newest_runs
 
@@ -44,6 +43,7 @@ SETTLES: Final = timedelta(minutes=1)
 #: How long the course of a message is kept that is not open.
 REMEMBERED: Final = timedelta(days=7)
 _OPEN: Final = "open"
+_NEWEST: Final = "newest"
 #: No run's name begins with it.
 _BEFORE: Final = "before:"
 _UNSETTLED: Final = (Outcome.WAITING, Outcome.IN_DOUBT)
@@ -59,14 +59,12 @@ class Run:
     :param anew: all events were read, not only the new ones.
     :param events: those that were read, of :data:`pipeline.columns.EVENTS`.
     :param journeys: those that are open, or that the run has changed.
-    :param end: the time of the newest event among them.
     """
 
     batches: int
     anew: bool
     events: DataFrame
     journeys: DataFrame
-    end: datetime
 
 
 class KeptJourneys:
@@ -108,12 +106,14 @@ class KeptJourneys:
         if new.newest == before:
             yield None
             return
+        if new.empty and anew:
+            yield None
+            return
         batch = (application, new.newest)
         with ExitStack() as ending:
             events = named(new.events)
-            known = courses(events)
             ids = _kept(_told_of(events), ending)
-            newest = [events.select("time")]
+            earlier = None
             runs, others_missing = _runs(table, before, new.newest, ending)
             holding: Collection[str] = ()
             if courses_then is not None and not anew:
@@ -122,13 +122,9 @@ class KeptJourneys:
                 again = courses_then.frame(_among(holding))
                 ids = _kept(again if others_missing else _of(again, ids), ending)
                 earlier = courses_then.frame(_is_open).unionByName(ids)
-                newest.append(earlier.select(HEARD))
-                known = added(known.unionByName(earlier))
-            end = _latest(newest)
-            if end is None:
-                yield None
-                return
-            found = _kept(_found(known, runs, end), ending)
+            newest = Observation()
+            found = _found(courses(events, earlier), runs, events)
+            found = _kept(found.observe(newest, sql.max(HEARD).alias(HEARD)), ending)
             journeys = found.where(OWN).drop(OWN, AS_FAR, HEARD)
             in_journeys: Collection[str] = ()
             if journeys_then is not None and not anew:
@@ -138,8 +134,9 @@ class KeptJourneys:
                     in_journeys = _holding(journeys_then, found if half else ids)
             self._exchange(self._journeys, journeys_then, journeys, found, in_journeys, batch, anew)
             rows = found.select(f"{AS_FAR}.*", _OPEN)
+            end = newest.get[HEARD]
             self._exchange(self._courses, courses_then, rows, ids, holding, batch, anew, end)
-            yield Run(new.newest - before, anew, events, journeys.drop(_OPEN), end)
+            yield Run(new.newest - before, anew, events, journeys.drop(_OPEN))
         if new.newest // TIDY != before // TIDY:
             for each in (self._journeys, self._courses):
                 each.compact()
@@ -184,15 +181,25 @@ class KeptJourneys:
         return bool(latest and end and latest < end.astimezone(UTC) - self._remembered)
 
 
-def _found(known: DataFrame, runs: DataFrame, end: datetime) -> DataFrame:
+def _found(known: DataFrame, runs: DataFrame, events: DataFrame) -> DataFrame:
     """What courses come to, and whether the message is open.
 
     All rows of a message are open, or none is.
+
+    :param events: the new ones.
     """
     unsettled = sql.col(OWN) & sql.col("outcome").isin(list(_UNSETTLED))
-    recent = sql.col(HEARD) >= sql.lit(end) - sql.expr(f"interval {SETTLES.seconds} seconds")
+    # Not as a literal: Spark compiles what has another one anew.
+    newest = sql.broadcast(events.agg(sql.max("time").alias(_NEWEST)))
+    settled = sql.col(HEARD) < sql.col(_NEWEST) - sql.expr(f"interval {SETTLES.seconds} seconds")
+    recent = ~sql.coalesce(settled, sql.lit(False))
     of_message = Window.partitionBy("message_id")
-    return followed(known, runs).withColumn(_OPEN, sql.max(unsettled | recent).over(of_message))
+    return (
+        followed(known, runs)
+        .crossJoin(newest)
+        .withColumn(_OPEN, sql.max(unsettled | recent).over(of_message))
+        .drop(_NEWEST)
+    )
 
 
 def _runs(table: Ingested, before: int, now: int, ending: ExitStack) -> tuple[DataFrame, bool]:
@@ -250,14 +257,6 @@ def _told_of(events: DataFrame) -> DataFrame:
     """The ids of the messages that events tell of, at a link's target, too."""
     ids = sql.explode(sql.array("message_id", "target_id")).alias("message_id")
     return events.select(ids).where("message_id is not null").distinct()
-
-
-def _latest(times: Sequence[DataFrame]) -> datetime | None:
-    row = reduce(DataFrame.union, times).toDF("time").agg(sql.max("time")).first()
-    assert row is not None
-    end = row[0]
-    assert end is None or isinstance(end, datetime)
-    return end
 
 
 def _kept(frame: DataFrame, ending: ExitStack) -> DataFrame:

@@ -2,7 +2,7 @@
 
 A course has the first and the last time of each step, counts, and who and what came first and last.
 All of it are least and greatest values and sums, so that what was known before and what came later
-make the course of all (:func:`added`). A topic's message has one for each subscription, and one of
+make the course of all. A topic's message has one for each subscription, and one of
 its own. Reads and writes nothing.
 """
 
@@ -29,6 +29,8 @@ LANE: Final = "subscription"
 KEY: Final = ("message_id", LANE)
 #: When the newest event came that is in a course, be it told of another message.
 HEARD: Final = "heard"
+#: What was known before, beside the columns of an event.
+_EARLIER: Final = "_earlier"
 _CARRIED: Final = (
     "run",
     "line",
@@ -54,13 +56,14 @@ TWO: Final = ("producers", "consumers", "links", "target_ids", "source_ids")
 _Total: TypeAlias = tuple[Callable[[Column], Column], Column]
 
 
-def courses(events: DataFrame) -> DataFrame:
-    """Return the courses of the messages that the events tell of.
+def courses(events: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
+    """Return the courses of the messages that the events tell of, and of those known before.
 
     A row for each of :data:`KEY`, with columns as :func:`first` and :func:`last` name them, and
     others that :mod:`pipeline.transforms.journeys` makes journeys of.
 
     :param events: of :data:`pipeline.columns.EVENTS`, each once.
+    :param earlier: courses of other events, to which these are added.
     """
     codes = sql.create_map(
         *(sql.lit(part) for step, code in CODES.items() for part in (step.value, code))
@@ -94,25 +97,18 @@ def courses(events: DataFrame) -> DataFrame:
             sql.when(~itself, sql.col("message_id")).alias("source_id"),
         )
     )
-    # Spark sorts the events by message once, and keeps one message at a time in memory.
-    return (
-        rows.repartition("message_id")
-        .groupBy(*KEY)
-        .agg(*(add(of).alias(name) for name, (add, of) in _totals().items()))
-    )
-
-
-def added(known: DataFrame) -> DataFrame:
-    """Add courses up: one row for each of :data:`KEY`.
-
-    :param known: of :func:`courses`, of events that no two of them have in common.
-    """
     totals = _totals()
-    return (
-        known.repartition("message_id")
-        .groupBy(*KEY)
-        .agg(*(add(sql.col(name)).alias(name) for name, (add, _) in totals.items()))
-    )
+    if earlier is not None:
+        # As one more row of its message, so that all is brought together and sorted once.
+        before = earlier.select(*KEY, sql.struct(*totals).alias(_EARLIER))
+        rows = rows.unionByName(before, allowMissingColumns=True)
+
+    def total(name: str) -> Column:
+        add, of = totals[name]
+        return add(of if earlier is None else sql.coalesce(f"{_EARLIER}.{name}", of)).alias(name)
+
+    # Spark sorts the events by message once, and keeps one message at a time in memory.
+    return rows.repartition("message_id").groupBy(*KEY).agg(*map(total, totals))
 
 
 def first(step: Step) -> str:
