@@ -28,7 +28,7 @@ USED = $(if $(STOMP_GATEWAY_PURE),,$(wildcard $(COMPILED)/.built))
 CLASSES = build/spark.jsa
 
 # Six files of tests at a time, as many wait more than they work; those that share Spark or other
-# brokers are one group. None of them counts time.
+# brokers are one group. None of them counts time. What fails is run once more, alone.
 # make SIDE_BY_SIDE= test: one after the other.
 SIDE_BY_SIDE ?= -n 6 --dist loadgroup --no-loadscope-reorder
 
@@ -54,10 +54,10 @@ quick: $(VENV)/.installed-for-tests
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -q
 
 test: prepared
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) tests
+	$(BIN)/python -m tests.twice $(SIDE_BY_SIDE) tests
 
 test-full: prepared
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) --long tests
+	$(BIN)/python -m tests.twice $(SIDE_BY_SIDE) --long tests
 
 # Two at a time, of which each keeps one core busy, or waits; the compiler is one of the packages.
 prepared: $(VENV)/.installed-for-tests
