@@ -42,11 +42,13 @@ run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
 	@echo "STOMP:        127.0.0.1:7672; user guest, passcode guest"
 	@echo "STOMP, TLS:   127.0.0.1:7673; a client needs $(KEYS)/clients/guest.pem and .key, and trusts $(KEYS)/ca.pem"
+	@echo "WebSocket:    ws://127.0.0.1:7674/stomp"
 	@echo "Port mapper:  127.0.0.1:7676"
 	@echo "Try, in another terminal:  $(BIN)/pip install -q stomp.py && $(BIN)/python docs/first_session.py"
 	@echo "Ctrl-C ends it."
 	@exec $(if $(USED),env PYTHONPATH='$(CURDIR)/$(COMPILED)') $(BIN)/stomp-gateway --varhome $(VAR) -Dimq.hostname=127.0.0.1 \
-	    -Dimq.bridge.stomp.tls.enabled=true -Dimq.bridge.stomp.tls.requireClientAuth=true
+	    -Dimq.bridge.stomp.tls.enabled=true -Dimq.bridge.stomp.tls.requireClientAuth=true \
+	    -Dimq.bridge.stomp.listener.web.port=7674 -Dimq.bridge.stomp.listener.web.ws=true
 
 # Bare pytest runs the tests that need no process and no port; paths name the others, too. It keeps what it has made of the tests' sources, whatever the
 # environment says: making it again takes as long as a quarter of the tests.

@@ -153,7 +153,7 @@ class Gateway(Service):
             self._rules.load()
             self._admin_tls = admin_contexts(layout, settings)
             if configuration.stomp is not None:
-                if configuration.stomp.tls_enabled:
+                if configuration.stomp.speaks_tls:
                     self._tls = server_contexts(layout, settings)
                 name = settings[stomp_settings.MESSAGE_TRANSFORMER]
                 if name:

@@ -30,6 +30,7 @@ from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
 from gateway.journal import journal
 from gateway.stomp import settings as stomp_settings
+from gateway.stomp.listeners import NO_LISTENER
 from gateway.stomp.settings import StompOptions
 
 #: Every setting there is, each declared beside the code that it is for.
@@ -185,12 +186,13 @@ def _stomp_options(settings: Settings) -> tuple[StompOptions | None, tuple[str, 
     problems = settings.bridge_problems(settings_general.STOMP)
     if problems:
         return None, tuple(map(str, problems))
-    stomp = StompOptions.read(settings, __version__, settings[settings_general.HOSTNAME])
-    if stomp.tcp_enabled or stomp.tls_enabled:
+    try:
+        stomp = StompOptions.read(settings, __version__, settings[settings_general.HOSTNAME])
+    except SettingsError as error:
+        return None, tuple(map(str, error.problems))
+    if stomp.listeners:
         return stomp, ()
-    return None, (
-        "the STOMP bridge has no protocol enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled",
-    )
+    return None, (f"the STOMP bridge has {NO_LISTENER}",)
 
 
 def reread(configuration: Configuration) -> Settings:

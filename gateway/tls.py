@@ -15,6 +15,7 @@ from gateway.exit_codes import StartRefused
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings
+from gateway.stomp import listeners
 from gateway.stomp import settings as stomp_settings
 
 
@@ -49,10 +50,15 @@ def server_contexts(layout: Layout, settings: Settings) -> ServerContextFactory:
     """
     certificate, key = layout.tls / "server.pem", layout.tls / "server.key"
     if not certificate.exists() or not key.exists():
-        where = settings.source(stomp_settings.TLS_ENABLED)
+        asked = stomp_settings.TLS_ENABLED.name
+        if not settings[stomp_settings.TLS_ENABLED]:
+            given = settings.names(listeners.ENCRYPTED)
+            asked = listeners.ENCRYPTED.full_name(
+                next(name for name in given if settings.named(listeners.ENCRYPTED, name))
+            )
         raise StartRefused(
             [
-                f"{where}: {stomp_settings.TLS_ENABLED.name}=true: expected a certificate in {certificate} and its key beside it; "
+                f"{settings.source_of(asked)}: {asked}=true: expected a certificate in {certificate} and its key beside it; "
                 f"{way_to_certificate(layout)}"
             ]
         )

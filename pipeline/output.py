@@ -198,7 +198,10 @@ def top(
 def first_rows(
     rows: Sequence[Sequence[object]], columns: Sequence[str], count: int, title: str
 ) -> Table:
-    """Return rows that Spark has returned as a table of a summary, at most ``count`` of them."""
+    """Return rows that Spark has returned as a table of a summary.
+
+    :param count: how many of them at most.
+    """
     note = f"The first {count}; there are more." if len(rows) > count else ""
     return Table(title, tuple(columns), [tuple(map(_utc, row)) for row in rows[:count]], note)
 

@@ -1,4 +1,4 @@
-"""What fails only beside others is named and passes; what fails again fails."""
+"""What fails only beside others is named; what fails again fails."""
 
 from __future__ import annotations
 

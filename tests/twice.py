@@ -55,7 +55,7 @@ def _failed() -> list[str]:
 
 
 def _without_group(name: str) -> str:
-    """A test's name without what pytest-xdist puts behind it: ``@`` and its group."""
+    """A test's name without ``@`` and its group, as pytest-xdist puts it."""
     return name if name.endswith("]") or "@" not in name else name.rpartition("@")[0]
 
 

@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from twisted.internet.interfaces import IPullProducer
 from twisted.internet.tcp import Connection
@@ -32,24 +32,33 @@ _MOST_PARTS: Final = 512
 _ACKED: Final = struct.Struct("=Q")
 _ACKED_AT: Final = 120
 
+#: Returns what is sent for octets, with what else is due.
+Wrapped: TypeAlias = Callable[[list[bytes]], list[bytes]]
+
 
 class Output:
     """The output of one connection.
 
     :param flushed: called at each write with its octets and all that are not in the kernel then.
-        :param drained: called when everything is.
+    :param drained: called when everything is.
+    :param wrapped: None: octets are sent as they are.
     """
 
-    __deletable__: ClassVar = ["_drained", "_flushed"]
+    __deletable__: ClassVar = ["_drained", "_flushed", "_wrapped"]
 
     def __init__(
-        self, turn: Turn, flushed: Callable[[int, int], None], drained: Callable[[], None]
+        self,
+        turn: Turn,
+        flushed: Callable[[int, int], None],
+        drained: Callable[[], None],
+        wrapped: Wrapped | None = None,
     ) -> None:
         self._transport: Any
         self._raw: Any
         self._turn: Final = turn
         self._flushed = flushed
         self._drained = drained
+        self._wrapped = wrapped
         self._waiting: list[Callable[[], None]] = []
         self._registered = False
         self._closed = False
@@ -101,6 +110,8 @@ class Output:
             # The client has ended TLS, and what is written now goes nowhere. Nothing of it counts
             # as sent.
             return
+        if self._wrapped is not None:
+            parts = self._wrapped(parts)
         octets = sum(map(len, parts))
         if octets < _LONG * len(parts) or self._socket is None:
             parts = [b"".join(parts)]
@@ -151,7 +162,7 @@ class Output:
         self._socket = self._push = None
         self._registered = False
         self._transport = self._raw = None
-        del self._flushed, self._drained
+        del self._flushed, self._drained, self._wrapped
         self.parts = []
         self._waiting = []
         self.unsent = 0

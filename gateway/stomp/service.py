@@ -27,6 +27,7 @@ from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
+from gateway.stomp.listeners import NO_LISTENER, TCP, Listener
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.session import Session
@@ -36,16 +37,13 @@ from gateway.stomp.transport.admission import Admission
 from gateway.stomp.transport.connection import Shared, StompConnection
 from gateway.stomp.transport.deadlines import Wheel
 from gateway.stomp.transport.tls import tls_factory
+from gateway.stomp.transport.websocket import WebSocketConnection
+from gateway.stomp.websocket.endpoint import WebSocket
 from gateway.stomp.wire import Limits, Version
 
 #: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed
 #: over them.
 STOP_S: Final = 10
-#: By the names of ports, name and protocol of their entries in the port mapper.
-_ANNOUNCED: Final = {
-    "tcp": ("stomp[bridge]", "stomp[TCP]"),
-    "tls": ("sslstomp[bridge]", "stomp[SSL/TLS]"),
-}
 #: Connections that may wait to be accepted.
 _BACKLOG: Final = 511
 
@@ -70,12 +68,10 @@ class ServiceState(Enum):
 
 
 class NoListener(Exception):
-    """Neither TCP nor TLS is enabled, so there is nothing to start."""
+    """There is no listener, so there is nothing to start."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "no protocol is enabled: set imq.bridge.stomp.tcp.enabled or imq.bridge.stomp.tls.enabled"
-        )
+        super().__init__(f"the STOMP bridge has {NO_LISTENER}")
 
 
 class WrongState(Exception):
@@ -139,7 +135,7 @@ class StompService:
         detail: Log | None = None,
         memory: MemoryBudget | None = None,
     ) -> None:
-        if options.tls_enabled and tls_context_factory is None:
+        if options.speaks_tls and tls_context_factory is None:
             raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
         self._reactor: Final = reactor
         self._turn: Final = turn
@@ -164,8 +160,8 @@ class StompService:
         self._admission: Final = self._factory.admission
         self._ports: list[IListeningPort] = []
         self._unregister: list[Callable[[], None]] = []
-        #: The ports that are in use, by "tcp" and "tls"; those that the system chose where 0 was
-        #: asked for.
+        #: The ports that are in use, by the names of listeners; those that the system chose where 0
+        #: was asked for.
         self.ports: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -179,8 +175,7 @@ class StompService:
             return
         if self.state is not ServiceState.STOPPED:
             raise WrongState("start", self.state)
-        options = self._options
-        if not (options.tcp_enabled or options.tls_enabled):
+        if not self._options.listeners:
             raise NoListener
         self.state = ServiceState.STARTING
         self._factory.resume()
@@ -201,33 +196,26 @@ class StompService:
 
     async def _listen(self) -> None:
         """Open the ports, those of before where there are any."""
-        options = self._options
-        wanted: list[tuple[str, int, Any]] = []
-        if options.tcp_enabled:
-            wanted.append(("tcp", options.tcp_port, self._factory))
-        if options.tls_enabled:
-            wanted.append(
-                (
-                    "tls",
-                    options.tls_port,
-                    tls_factory(self._tls_context_factory, self._factory, self._reactor),
-                )
-            )
-        for name, port, factory in wanted:
+        for listener in self._options.listeners:
+            factory: Any = _Listening(self._factory, listener)
+            if listener.tls:
+                factory = tls_factory(self._tls_context_factory, factory, self._reactor)
+            port = self.ports.get(listener.name, listener.port)
             listening = await server_endpoint(
-                self._reactor, options.hostname, self.ports.get(name, port), _BACKLOG
+                self._reactor, listener.address, port, _BACKLOG
             ).listen(factory)
             self._ports.append(listening)
             address: Any = listening.getHost()
-            self.ports[name] = address.port
+            self.ports[listener.name] = address.port
 
     def _announce(self) -> None:
-        if self._register_port is not None:
-            for name, port in self.ports.items():
-                announced, protocol = _ANNOUNCED[name]
-                self._unregister.append(
-                    self._register_port(announced, protocol, "stomp[bridge]", port)
-                )
+        if self._register_port is None:
+            return
+        for listener in self._options.listeners:
+            name, port = f"{listener.service}[bridge]", self.ports[listener.name]
+            self._unregister.append(
+                self._register_port(name, listener.protocol, "stomp[bridge]", port)
+            )
 
     def _withdraw(self) -> None:
         unregister, self._unregister = self._unregister, []
@@ -275,7 +263,7 @@ class StompService:
         return [
             Client(
                 each.session.connection,
-                "sslstomp" if each.secure else "stomp",
+                each.service,
                 each.address,
                 each.port,
                 f"STOMP {each.session.version!s}",
@@ -387,7 +375,14 @@ class StompFactory(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> StompConnection:
         """Make a connection for the client at ``addr``."""
-        return StompConnection(self._shared, peer_host(addr), getattr(addr, "port", 0))
+        return self.connection(addr, Listener(TCP, 0))
+
+    def connection(self, addr: IAddress | None, listener: Listener) -> StompConnection:
+        """Make a connection for a client of a listener's."""
+        came = peer_host(addr), getattr(addr, "port", 0), listener.service
+        if listener.websocket is None:
+            return StompConnection(self._shared, *came)
+        return WebSocketConnection(self._shared, *came, WebSocket(listener.websocket))
 
     def _session_for(self, connection: StompConnection, port: int) -> Session:
         identifier = self._random(16).hex()
@@ -418,6 +413,20 @@ class StompFactory(ServerFactory):
         self._paused = False
         for connection in self.admission.connections:
             connection.session.subscriptions.resume()
+
+
+class _Listening(ServerFactory):
+    """Makes the connections of one listener."""
+
+    noisy = False
+
+    def __init__(self, factory: StompFactory, listener: Listener) -> None:
+        self._factory: Final = factory
+        self._listener: Final = listener
+
+    def buildProtocol(self, addr: IAddress | None) -> StompConnection:
+        """Make a connection for the client at ``addr``."""
+        return self._factory.connection(addr, self._listener)
 
 
 def _limits(options: TransportOptions, header_block: int, body: int, frame: int) -> Limits:

@@ -22,6 +22,8 @@ from gateway.instance.settings import (
     Settings,
     Text,
 )
+from gateway.stomp import listeners
+from gateway.stomp.listeners import Listener, read_listeners
 
 HOSTNAME: Final = Setting(
     "imq.bridge.stomp.hostname",
@@ -249,6 +251,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     INPUT_TIMEOUT,
     INPUT_RATE,
     INPUT_HOLD,
+    *listeners.SETTINGS,
 )
 
 
@@ -298,6 +301,7 @@ class StompOptions:
     """The settings of the STOMP bridge as values.
 
     :param hostname: the address to listen on; empty is every one.
+    :param others: listeners besides those that the settings of ``tcp`` and ``tls`` describe.
     """
 
     hostname: str = ""
@@ -305,8 +309,22 @@ class StompOptions:
     tcp_port: int = TCP_PORT.default
     tls_enabled: bool = TLS_ENABLED.default
     tls_port: int = TLS_PORT.default
+    others: tuple[Listener, ...] = ()
     session: SessionOptions = field(default_factory=SessionOptions)
     transport: TransportOptions = field(default_factory=TransportOptions)
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Where the bridge listens."""
+        tcp = Listener(listeners.TCP, self.tcp_port, self.hostname)
+        tls = Listener(listeners.TLS, self.tls_port, self.hostname, tls=True)
+        wanted = ((tcp, self.tcp_enabled), (tls, self.tls_enabled))
+        return (*(listener for listener, enabled in wanted if enabled), *self.others)
+
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether there is a listener for TLS, which needs a certificate."""
+        return any(listener.tls for listener in self.listeners)
 
     @classmethod
     def read(cls, settings: Settings, version: str, hostname: str = "") -> StompOptions:
@@ -346,8 +364,10 @@ class StompOptions:
             input_timeout_s=settings[INPUT_TIMEOUT],
             input_rate=settings[INPUT_RATE],
         )
+        address = settings[HOSTNAME] or hostname
         return cls(
-            hostname=settings[HOSTNAME] or hostname,
+            hostname=address,
+            others=read_listeners(settings, address),
             tcp_enabled=settings[TCP_ENABLED],
             tcp_port=settings[TCP_PORT],
             tls_enabled=settings[TLS_ENABLED],

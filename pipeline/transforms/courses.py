@@ -57,9 +57,9 @@ _Total: TypeAlias = tuple[Callable[[Column], Column], Column]
 
 
 def courses(events: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
-    """Return the courses of the messages that the events tell of, and of those known before.
+    """Return the courses of the messages that the events tell of.
 
-    A row for each of :data:`KEY`, with columns as :func:`first` and :func:`last` name them, and
+    Those of messages that were known before are among them. A row for each of :data:`KEY`, with columns as :func:`first` and :func:`last` name them, and
     others that :mod:`pipeline.transforms.journeys` makes journeys of.
 
     :param events: of :data:`pipeline.columns.EVENTS`, each once.

@@ -61,10 +61,13 @@ class Peer(Protocol):
     def finish(self) -> None:
         """Close once the output is out. The session hears of it by ``lost``."""
 
-    def ending(self) -> None:
+    def ending(self, error: BaseException | None = None, text: str = "") -> None:
         """An ERROR or a last RECEIPT is under way.
 
         Nothing more is read, and a time limit runs, after which ``hurry`` is called.
+
+        :param error: why; None: the client has asked for it.
+        :param text: what it may be told of that.
         """
 
     def wake(self, at_ms: int) -> None:

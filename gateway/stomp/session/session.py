@@ -396,10 +396,10 @@ class Session:
                 )
         self.held.clear()
         self._stop_connecting()
-        self._peer.ending()
-        self.subscriptions.end()
         incident = f"{self.identifier}-1"
         text, _ = describe(error, incident)
+        self._peer.ending(error, text)
+        self.subscriptions.end()
         hidden = error.withheld if isinstance(error, MessagingError) else ""
         self.log.failed(error, f"{text}: {hidden}" if hidden else text)
         octets = error_frame(error, version, receipt, incident)
@@ -415,12 +415,13 @@ class Session:
         self._receipts.abandon()
         self._close_provider(self._finish)
 
-    def input_closed(self, how: str) -> bool:
+    def input_closed(self, how: str, *, answered: bool = False) -> bool:
         """The client sends no more, and may still read.
 
         End as after a DISCONNECT, once the RECEIPTs that are due are on their way.
 
         :param how: for the log.
+        :param answered: the client waits for an answer to that.
         :returns: whether the client is still to be told something; the session then finishes by
             itself.
         """
@@ -429,7 +430,7 @@ class Session:
         self.input_ended()
         if self.state not in _OPEN:
             return True
-        if not len(self._receipts) and not self._receipts.unread:
+        if not answered and not len(self._receipts) and not self._receipts.unread:
             return False
         self.log.ended(how)
         self.state = State.DISCONNECTING

@@ -30,7 +30,7 @@ from gateway.instance.memory.budget import State as MemoryState
 from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters
 from gateway.stomp.header_roles import varying
-from gateway.stomp.output import Output
+from gateway.stomp.output import Output, Wrapped
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.states import State
@@ -62,7 +62,7 @@ _READ_OCTETS: Final = 64 * 1024
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
 #: For the log.
-_CLOSED_BY_CLIENT: Final = "the client has closed the connection without DISCONNECT"
+CLOSED_BY_CLIENT: Final = "the client has closed the connection without DISCONNECT"
 #: Fewer octets than these are no frame.
 _SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
 
@@ -110,19 +110,28 @@ class StompConnection(Protocol):
     See :class:`~gateway.stomp.session.peer.Peer` for what the session uses of it.
     """
 
-    def __init__(self, shared: Shared, address: str, port: int) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        address: str,
+        port: int,
+        service: str,
+        wrapped: Wrapped | None = None,
+    ) -> None:
         self._shared: Final = shared
         self.due_tick = 0
         #: The client's.
         self.address: Final = address
         self.port: Final = port
+        #: What it came to: see :class:`gateway.stomp.listeners.Listener`.
+        self.service: Final = service
         self._options: Final = shared.options
         self._turn: Final = shared.turn
         self._clock: Final = shared.clock
         self._counters: Final = shared.counters
         self._parser: Final = FrameParser(shared.limits_before, rule=varying)
         #: Frames on their way out.
-        self.output: Final = Output(shared.turn, self._flushed, self._drained)
+        self.output: Final = Output(shared.turn, self._flushed, self._drained, wrapped)
         #: Until the connection is gone.
         self.session = shared.session_for(self, port)
         self._pauses = Pause(0)
@@ -209,7 +218,7 @@ class StompConnection(Protocol):
         self._input_closed = True
         if self._stage in (Stage.RUNNING, Stage.ENDING, Stage.FINISHING):
             with self._turn:
-                if self.session.input_closed(_CLOSED_BY_CLIENT):
+                if self.session.input_closed(CLOSED_BY_CLIENT):
                     return
         # As Twisted does where half of a connection is not asked for.
         self._raw.connectionLost(Failure(ConnectionDone()))  # type: ignore[no-untyped-call]
@@ -229,7 +238,7 @@ class StompConnection(Protocol):
                 if self._in_handshake and (refusal := tls.refusal(self.transport, reason)):
                     self.session.log.handshake_failed(*refusal)
                 self.session.lost(
-                    _CLOSED_BY_CLIENT
+                    CLOSED_BY_CLIENT
                     if isinstance(reason.value, ConnectionDone)
                     else f"connection lost: {reason.getErrorMessage().rstrip('.')}"
                 )
@@ -570,7 +579,7 @@ class StompConnection(Protocol):
             self._enter(Stage.FINISHING, LINGER_MS)
             self.output.when_drained(self._close)
 
-    def ending(self) -> None:
+    def ending(self, error: BaseException | None = None, text: str = "") -> None:
         if self.is_gone or self._stage not in (Stage.OPENED, Stage.RUNNING):
             return
         # What is behind RECEIPTs that cannot come now does not wait for them.

@@ -1,0 +1,150 @@
+"""Where the STOMP bridge listens.
+
+Owns the settings of listeners, and what the port mapper and ``imqcmd`` call them. ``tcp`` and
+``tls`` always exist, by the settings of Open MQ's Table 12-10; others have names of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from gateway.instance.settings import Boolean, Port, Setting, Settings, SettingsError, Text, Words
+from gateway.stomp.websocket.upgrade import ANY_ORIGIN, Rules
+
+TCP: Final = "tcp"
+TLS: Final = "tls"
+NO_LISTENER: Final = "no protocol enabled: set imq.bridge.stomp.tcp.enabled, imq.bridge.stomp.tls.enabled or imq.bridge.stomp.listener.NAME.port"
+
+PORT: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.port",
+    Port(),
+    0,
+    "Port of a listener besides tcp and tls; there is one for each NAME that has this",
+)
+ADDRESS: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.address",
+    Text(),
+    "",
+    "Address that it listens on; empty is that of the other listeners",
+)
+ENCRYPTED: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.tls",
+    Boolean(),
+    False,
+    "Whether it speaks TLS, with the bridge's certificate",
+)
+WEBSOCKET: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.ws", Boolean(), False, "Whether it takes STOMP over WebSocket"
+)
+PATH: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.path", Text(), "/stomp", "Path of the WebSocket"
+)
+ORIGINS: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.origins",
+    Words(),
+    (),
+    "Origins of pages that may connect by WebSocket, besides those of the same host, as https://shop.example.org; * is all",
+)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (PORT, ADDRESS, ENCRYPTED, WEBSOCKET, PATH, ORIGINS)
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One port.
+
+    :param address: what it listens on; empty is everything.
+    :param tls: it speaks TLS.
+    :param websocket: which requests become WebSocket's; None: STOMP comes as it is.
+    """
+
+    name: str
+    port: int
+    address: str = ""
+    tls: bool = False
+    websocket: Rules | None = None
+
+    @property
+    def service(self) -> str:
+        """What ``imqcmd`` calls it, and the port mapper with ``[bridge]`` behind."""
+        return {TCP: "stomp", TLS: "sslstomp"}.get(self.name, f"stomp-{self.name}")
+
+    @property
+    def protocol(self) -> str:
+        """What the port mapper says that it speaks."""
+        if self.websocket is not None:
+            return "stomp[WSS]" if self.tls else "stomp[WS]"
+        return "stomp[SSL/TLS]" if self.tls else "stomp[TCP]"
+
+
+def read_listeners(settings: Settings, hostname: str) -> tuple[Listener, ...]:
+    """Return the listeners besides ``tcp`` and ``tls`` that settings give.
+
+    :param hostname: the address of those that have none of their own.
+    :raises SettingsError: one of them cannot be.
+    """
+    names = dict.fromkeys(name for setting in SETTINGS for name in settings.names(setting))
+    return tuple(_read(settings, name, hostname) for name in names)
+
+
+def _read(settings: Settings, name: str, hostname: str) -> Listener:
+    if name in (TCP, TLS):
+        given = next(each for each in SETTINGS if settings.is_given(each, name))
+        raise SettingsError(
+            [
+                settings.problem(
+                    given,
+                    f"another name: the listener {name} has the settings imq.bridge.stomp.{name}.*",
+                    name,
+                )
+            ]
+        )
+    if not _NAME.fullmatch(name) or not settings.is_given(PORT, name):
+        given = next(each for each in SETTINGS if settings.is_given(each, name))
+        wanted = (
+            f"imq.bridge.stomp.listener.{name}.port, too"
+            if _NAME.fullmatch(name)
+            else "a name of at most 40 letters, digits, _ and -"
+        )
+        raise SettingsError([settings.problem(given, wanted, name)])
+    websocket = None
+    if settings.named(WEBSOCKET, name):
+        path, origins = settings.named(PATH, name), settings.named(ORIGINS, name)
+        if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
+            raise SettingsError([settings.problem(PATH, "a path such as /stomp", name)])
+        for origin in origins:
+            if origin != ANY_ORIGIN and not _is_origin(origin):
+                raise SettingsError(
+                    [
+                        settings.problem(
+                            ORIGINS,
+                            "origins such as https://shop.example.org or http://localhost:3000, or *",
+                            name,
+                            value=origin,
+                        )
+                    ]
+                )
+        websocket = Rules(path, frozenset(origins))
+    return Listener(
+        name,
+        settings.named(PORT, name),
+        settings.named(ADDRESS, name) or hostname,
+        settings.named(ENCRYPTED, name),
+        websocket,
+    )
+
+
+def _is_origin(text: str) -> bool:
+    """Whether a browser could say this of a page (RFC 6454).
+
+    It is a scheme and a host, without a path.
+    """
+    try:
+        parts = urlsplit(text)
+        return bool(parts.scheme and parts.hostname) and text == f"{parts.scheme}://{parts.netloc}"
+    except ValueError:
+        return False

@@ -1,0 +1,122 @@
+"""WebSocket below STOMP: what a connection that has it does besides.
+
+Owns with which code and words it closes. The rules of WebSocket are
+:mod:`gateway.stomp.websocket`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.messaging.errors import MessagingError
+from gateway.stomp.refusals import (
+    BridgeStopped,
+    CommandRefused,
+    MemoryShort,
+    TooManyConnections,
+)
+from gateway.stomp.transport.connection import CLOSED_BY_CLIENT, Shared, StompConnection
+from gateway.stomp.transport.deadlines import ABORT_MS, Stage
+from gateway.stomp.websocket.endpoint import WebSocket
+from gateway.stomp.websocket.frames import Code, WebSocketError
+from gateway.stomp.websocket.upgrade import UpgradeRefused
+from gateway.stomp.wire import ProtocolError
+
+#: Each with those that derive from it; the first that fits.
+_CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (
+    (BridgeStopped, Code.GOING_AWAY),
+    (MemoryShort, Code.TRY_AGAIN_LATER),
+    (TooManyConnections, Code.TRY_AGAIN_LATER),
+    (ProtocolError, Code.PROTOCOL_ERROR),
+    (CommandRefused, Code.POLICY),
+    (MessagingError, Code.POLICY),
+)
+_NORMAL: Final = "the session has ended"
+
+
+class FrameRefused(CommandRefused):
+    """The client breaks a rule of WebSocket.
+
+    :param code: with which it is closed.
+    """
+
+    def __init__(self, error: WebSocketError) -> None:
+        super().__init__(f"WebSocket: {error}")
+        self.code = error.code
+
+
+class WebSocketConnection(StompConnection):
+    """The protocol of one client that comes over WebSocket.
+
+    What its messages carry is read as what comes over TCP. Pings and answers go out with the
+    frames, so that they count where a client does not read.
+    """
+
+    def __init__(
+        self, shared: Shared, address: str, port: int, service: str, websocket: WebSocket
+    ) -> None:
+        super().__init__(shared, address, port, service, websocket.sent)
+        self._websocket: Final = websocket
+        #: What the client is told at the end.
+        self._last: tuple[BaseException | None, str] = (None, _NORMAL)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets from the client."""
+        websocket = self._websocket
+        with self._turn:
+            try:
+                carried = websocket.receive(data)
+            except UpgradeRefused as refused:
+                self.session.log.mismatched(str(refused))
+                self.ending()
+                self.finish()
+                return
+            except WebSocketError as error:
+                self.session.fail(FrameRefused(error))
+                return
+            self._send_due()
+            if carried:
+                super().dataReceived(carried)
+            if websocket.closed_by_client:
+                self._closed_by_client()
+
+    def _closed_by_client(self) -> None:
+        """A Close frame has come.
+
+        What the client is owed goes out, then the answer to it.
+        """
+        if self._stage is Stage.LINGERING:
+            self._enter(Stage.CLOSING, ABORT_MS)
+            self.transport.loseConnection()  # type: ignore[union-attr]
+        elif not self.session.input_closed(CLOSED_BY_CLIENT, answered=True):
+            self.ending()
+            self.finish()
+
+    def ending(self, error: BaseException | None = None, text: str = _NORMAL) -> None:
+        """As :meth:`gateway.stomp.session.peer.Peer.ending`."""
+        self._last = error, text
+        super().ending(error, text)
+
+    def finish(self) -> None:
+        """As :meth:`gateway.stomp.session.peer.Peer.finish`, behind a Close frame."""
+        error, text = self._last
+        self._websocket.close(close_code(error), text)
+        self._send_due()
+        super().finish()
+
+    def _send_due(self) -> None:
+        if self._websocket.has_due:
+            # It goes before the next octets, of which there need not be any.
+            self.output.add(b"")
+
+
+def close_code(error: BaseException | None) -> Code:
+    """Return with which code a WebSocket is closed.
+
+    :param error: why; None: the session has ended as it should.
+    """
+    if error is None:
+        return Code.NORMAL
+    if isinstance(error, FrameRefused):
+        return error.code
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.INTERNAL_ERROR)

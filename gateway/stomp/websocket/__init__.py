@@ -1,0 +1,1 @@
+"""WebSocket (RFC 6455) without sockets: octets in, octets out."""

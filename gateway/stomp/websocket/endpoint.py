@@ -1,0 +1,122 @@
+"""The server's side of one WebSocket, between its octets and STOMP's.
+
+Owns its order: a request, messages, a Close from each side. Knows no sockets: what is to be sent
+besides STOMP's octets waits until those are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.stomp.websocket import frames
+from gateway.stomp.websocket.frames import Code, FrameReader, Opcode
+from gateway.stomp.websocket.upgrade import Agreed, Rules, Upgrade, UpgradeRefused
+
+_CLOSE: Final = Opcode.CLOSE
+
+
+class WebSocket:
+    """One connection.
+
+    :param rules: which requests are agreed to.
+    :ivar agreed: the request, once it was agreed to.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._upgrade: Final = Upgrade(rules)
+        self._reader: Final = FrameReader()
+        self.agreed: Agreed | None = None
+        #: What is sent before the next message.
+        self._due = b""
+        #: What is sent behind it, as the last: a Close frame, or an answer that there will be no
+        #: WebSocket; None: nothing is known of an end.
+        self._goodbye: bytes | None = None
+        self._ended = False
+        #: What the client's Close frame is answered by.
+        self._answer = b""
+
+    @property
+    def has_due(self) -> bool:
+        """Whether something is to be sent, be there a message or not."""
+        return bool(self._due) or (self._goodbye is not None and not self._ended)
+
+    @property
+    def closed_by_client(self) -> bool:
+        """Whether the client has sent its Close frame, its last one."""
+        return self._reader.closed
+
+    def receive(self, octets: bytes) -> bytes:
+        """Return what messages carry. :param octets: from the client, not empty.
+
+        :raises UpgradeRefused: the request is not agreed to, and the answer is due.
+        :raises WebSocketError: a frame breaks a rule.
+        """
+        if self.agreed is None:
+            if self._goodbye is not None:
+                return b""
+            try:
+                agreed = self._upgrade.receive(octets)
+            except UpgradeRefused as refused:
+                self._goodbye = refused.answer
+                raise
+            if agreed is None:
+                return b""
+            self.agreed = agreed
+            self._due += agreed.answer
+            octets = agreed.rest
+        carried = self._reader.receive(octets)
+        if self._reader.controls:
+            for control in self._reader.controls:
+                answer = frames.answer(control)
+                if control.opcode is _CLOSE:
+                    # For when all that the client is owed was sent.
+                    self._answer = answer
+                elif self._goodbye is None:
+                    self._due += answer
+            self._reader.controls.clear()
+        return carried
+
+    def sent(self, parts: Sequence[bytes]) -> list[bytes]:
+        """Return what goes to the client for octets of STOMP, and what is due.
+
+        They become one message: a text if they are UTF-8, else a binary one. Before the request was
+        agreed to, and after the Close frame, they are dropped.
+
+        :param parts: whole frames of STOMP, or heart-beats.
+        """
+        due, self._due = self._due, b""
+        payload = b"".join(parts) if self.agreed is not None and not self._ended else b""
+        if payload:
+            opcode = Opcode.TEXT if _is_text(payload) else Opcode.BINARY
+            octets = [due + frames.head(opcode, len(payload)), payload]
+        else:
+            octets = [due]
+        if self._goodbye is not None and not self._ended:
+            self._ended = True
+            octets.append(self._goodbye)
+        return octets
+
+    def close(self, code: Code, reason: str) -> None:
+        """Say goodbye, once.
+
+        By a Close frame, or by an answer of HTTP before there is a WebSocket. It goes behind what is sent next. The client's own Close frame is answered by its code (RFC
+        6455, section 5.5.1).
+
+        :param reason: a sentence for the client.
+        """
+        if self._goodbye is None:
+            if self.agreed is None:
+                self._goodbye = self._upgrade.refuse(reason)
+            else:
+                self._goodbye = self._answer or frames.close(code, reason)
+
+
+def _is_text(octets: bytes) -> bool:
+    if octets.isascii():
+        return True
+    try:
+        octets.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,319 @@
+"""Frames of WebSocket (RFC 6455, section 5), read and written by a server.
+
+Owns the framing and its rules. Knows neither sockets nor STOMP: what messages carry is one stream of
+octets here, since a STOMP frame may span messages and share one. So nothing is gathered, however
+long a message is: its octets are given on as they come.
+"""
+
+from __future__ import annotations
+
+import codecs
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+
+class Opcode(IntEnum):
+    """What a frame is (section 5.2)."""
+
+    CONTINUATION = 0
+    TEXT = 1
+    BINARY = 2
+    CLOSE = 8
+    PING = 9
+    PONG = 10
+
+
+class Code(IntEnum):
+    """Why a connection is closed, as far as a server says so (section 7.4.1)."""
+
+    NORMAL = 1000
+    GOING_AWAY = 1001
+    PROTOCOL_ERROR = 1002
+    #: A text is not UTF-8.
+    INVALID_TEXT = 1007
+    POLICY = 1008
+    TOO_LARGE = 1009
+    INTERNAL_ERROR = 1011
+    #: In IANA's registry of close codes.
+    TRY_AGAIN_LATER = 1013
+
+
+class WebSocketError(Exception):
+    """The peer has broken a rule.
+
+    :param code: with which the connection is closed.
+    """
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Control(NamedTuple):
+    """A control frame that has come: ``CLOSE``, ``PING`` or ``PONG``."""
+
+    opcode: Opcode
+    payload: bytes
+
+
+#: Most octets of a control frame (section 5.5).
+CONTROL_LIMIT: Final = 125
+_FIN: Final = 0x80
+_RESERVED: Final = 0x70
+_MASKED: Final = 0x80
+_CONTROL: Final = 0x8
+#: In place of a length up to 125: the length follows, in two or eight octets.
+_TWO_OCTETS: Final = 126
+_EIGHT_OCTETS: Final = 127
+_SHORT: Final = struct.Struct("!BBH")
+_LONG: Final = struct.Struct("!BBQ")
+_KNOWN: Final = frozenset(Opcode)
+#: Codes that may come in a Close frame; from 3000 on they belong to libraries and applications.
+_CODES: Final = frozenset((1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014))
+_OWN_CODES: Final = range(3000, 5000)
+
+
+class FrameReader:
+    """Reads what a client sends.
+
+    After a Close frame nothing more is read, and after an error nothing at all.
+
+    :ivar controls: control frames that have come and were not taken yet, in order.
+    """
+
+    __slots__ = (
+        "_control",
+        "_decoder",
+        "_fin",
+        "_head",
+        "_in_message",
+        "_left",
+        "_mask",
+        "_opcode",
+        "_text",
+        "closed",
+        "controls",
+    )
+
+    def __init__(self) -> None:
+        self.controls: list[Control] = []
+        #: A Close frame has come.
+        self.closed = False
+        #: The begun head of a frame.
+        self._head = b""
+        #: Of the frame whose head is whole: payload octets that have not come, the mask for the
+        #: next of them, and what kind it is.
+        self._left = 0
+        self._mask = b""
+        self._opcode = Opcode.CONTINUATION
+        self._fin = False
+        #: The payload of a control frame so far; None between frames, and in others.
+        self._control: bytes | None = None
+        #: Fragments of a message follow, and whether it is a text.
+        self._in_message = False
+        self._text = False
+        self._decoder: Final = codecs.getincrementaldecoder("utf-8")()
+
+    def receive(self, octets: bytes) -> bytes:
+        """Return what messages carry, of all that has come with these octets.
+
+        Control frames among them are added to :attr:`controls`.
+
+        :raises WebSocketError: they break a rule; what came before is lost.
+        """
+        if self.closed:
+            return b""
+        if self._head:
+            octets, self._head = self._head + octets, b""
+        parts: list[bytes] = []
+        at, end = 0, len(octets)
+        while at < end:
+            if not self._left and self._control is None:
+                begun = self._begin(octets, at, end)
+                if not begun:
+                    self._head = octets[at:]
+                    break
+                at += begun
+                if not self._left and self._control is None:
+                    self._end_of_frame(b"")
+                    continue
+            taken = min(self._left, end - at)
+            if not taken and self._left:
+                break
+            payload = self._unmasked(octets[at : at + taken])
+            at += taken
+            self._left -= taken
+            if self._control is not None:
+                self._control += payload
+                if not self._left:
+                    self._end_of_control()
+                    if self.closed:
+                        break
+                continue
+            if self._left:
+                if self._text:
+                    self._check(payload, final=False)
+            else:
+                self._end_of_frame(payload)
+            parts.append(payload)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _begin(self, octets: bytes, at: int, end: int) -> int:
+        """Read the head of a frame.
+
+        :returns: its octets; 0 if it is not whole.
+        """
+        if end - at < 2:
+            return 0
+        first, second = octets[at], octets[at + 1]
+        self._check_first(first)
+        if not second & _MASKED:
+            raise WebSocketError(Code.PROTOCOL_ERROR, "a client's frame is not masked")
+        length = second & 0x7F
+        if first & _CONTROL:
+            if length > CONTROL_LIMIT:
+                raise WebSocketError(
+                    Code.PROTOCOL_ERROR,
+                    f"a control frame has more than {CONTROL_LIMIT} octets",
+                )
+            size = 6
+        elif length < _TWO_OCTETS:
+            size = 6
+        else:
+            size = 8 if length == _TWO_OCTETS else 14
+        if end - at < size:
+            return 0
+        if size > 6:
+            length = int.from_bytes(octets[at + 2 : at + size - 4], "big")
+            if length >> 63:
+                raise WebSocketError(
+                    Code.PROTOCOL_ERROR, "the length of a frame has its first bit set"
+                )
+        self._mask = octets[at + size - 4 : at + size]
+        self._left = length
+        self._fin = bool(first & _FIN)
+        self._opcode = Opcode(first & 0xF)
+        if first & _CONTROL:
+            self._control = b""
+        elif self._opcode is not Opcode.CONTINUATION:
+            self._text = self._opcode is Opcode.TEXT
+            self._in_message = True
+        return size
+
+    def _check_first(self, first: int) -> None:
+        """Check the first octet of a frame.
+
+        :raises WebSocketError: it may not come now.
+        """
+        opcode = first & 0xF
+        if first & _RESERVED:
+            raise WebSocketError(
+                Code.PROTOCOL_ERROR,
+                "a frame has a reserved bit set, and no extension was agreed upon",
+            )
+        if opcode not in _KNOWN:
+            raise WebSocketError(Code.PROTOCOL_ERROR, f"a frame has the unknown opcode {opcode}")
+        if opcode & _CONTROL:
+            if not first & _FIN:
+                raise WebSocketError(Code.PROTOCOL_ERROR, "a control frame is fragmented")
+        elif (opcode == Opcode.CONTINUATION) is not self._in_message:
+            raise WebSocketError(
+                Code.PROTOCOL_ERROR,
+                "a message begins within another one"
+                if self._in_message
+                else "a message goes on that has not begun",
+            )
+
+    def _end_of_frame(self, payload: bytes) -> None:
+        """The frame of a message is whole. :param payload: its last octets."""
+        if self._text:
+            self._check(payload, final=self._fin)
+        if self._fin:
+            self._in_message = self._text = False
+
+    def _end_of_control(self) -> None:
+        payload = self._control
+        assert payload is not None
+        self._control = None
+        if self._opcode is Opcode.CLOSE:
+            check_close(payload)
+            self.closed = True
+        self.controls.append(Control(self._opcode, payload))
+
+    def _check(self, payload: bytes, *, final: bool) -> None:
+        """Check that a text is UTF-8 so far."""
+        decoder = self._decoder
+        if payload.isascii() and not decoder.getstate()[0]:
+            return
+        try:
+            decoder.decode(payload, final)
+        except UnicodeDecodeError:
+            raise WebSocketError(Code.INVALID_TEXT, "a text message is not UTF-8") from None
+
+    def _unmasked(self, octets: bytes) -> bytes:
+        """Return a part of the frame's payload as it was meant (section 5.3)."""
+        mask = self._mask
+        count = len(octets)
+        odd = count & 3
+        if odd:
+            # The next part goes on with the next octet of the mask.
+            self._mask = mask[odd:] + mask[:odd]
+        key = int.from_bytes((mask * ((count >> 2) + 1))[:count], "big")
+        return (int.from_bytes(octets, "big") ^ key).to_bytes(count, "big")
+
+
+def check_close(payload: bytes) -> None:
+    """Check what a Close frame says (section 5.5.1).
+
+    :raises WebSocketError: it has half a code, one that may not be sent, or a reason that is not
+        UTF-8.
+    """
+    if not payload:
+        return
+    code = int.from_bytes(payload[:2], "big")
+    if len(payload) < 2 or (code not in _CODES and code not in _OWN_CODES):
+        raise WebSocketError(Code.PROTOCOL_ERROR, "a Close frame has no valid code")
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError:
+        raise WebSocketError(
+            Code.INVALID_TEXT, "the reason of a Close frame is not UTF-8"
+        ) from None
+
+
+def head(opcode: Opcode, length: int) -> bytes:
+    """Return the head of a frame from a server.
+
+    It is a message of its own, or a control frame.
+
+    :param length: octets of the payload, which follows.
+    """
+    first = _FIN | opcode
+    if length < _TWO_OCTETS:
+        return bytes((first, length))
+    if length < 1 << 16:
+        return _SHORT.pack(first, _TWO_OCTETS, length)
+    return _LONG.pack(first, _EIGHT_OCTETS, length)
+
+
+def close(code: Code, reason: str) -> bytes:
+    """Return a Close frame.
+
+    :param reason: a sentence, of which what has room is sent.
+    """
+    # What is cut within a character is left out.
+    text = reason.encode()[: CONTROL_LIMIT - 2].decode(errors="ignore").encode()
+    return head(Opcode.CLOSE, 2 + len(text)) + code.to_bytes(2, "big") + text
+
+
+def answer(control: Control) -> bytes:
+    """Return what a control frame is answered by; nothing for a Pong.
+
+    A Ping's octets come back, and so does the code of a Close.
+    """
+    if control.opcode is Opcode.PONG:
+        return b""
+    if control.opcode is Opcode.PING:
+        return head(Opcode.PONG, len(control.payload)) + control.payload
+    return head(Opcode.CLOSE, len(control.payload[:2])) + control.payload[:2]
