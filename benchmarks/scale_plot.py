@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.peers import Gateway
 from pipeline.report.page import vendored_scripts
-from tests.pipeline.report.chromium import browser
+from tests.chromium import browser
 
 _COST = "processor, µs an event"
 _CELL = re.compile(r"pipeline-1e(\d+)")

@@ -68,8 +68,8 @@ class ConnectionLog:
         strangers: Strangers | None = None,
     ) -> None:
         self.session: Final = session
-        self.where: Final = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._host: Final = host
+        self.where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._host = host
         self._detail: Final = detail
         self._strangers: Final = strangers
         #: Below STOMP: "TCP", or TLS with its version and the client's certificate.
@@ -79,6 +79,11 @@ class ConnectionLog:
         self._connected = False
         self._over = False
         self._dropped = False
+
+    def come_from(self, host: str) -> None:
+        """A proxy says whose connection it is."""
+        self.where = f"{host} by {self.where}"
+        self._host = host
 
     @property
     def fine(self) -> bool:

@@ -12,6 +12,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gateway.instance.settings import Boolean, Port, Setting, Settings, SettingsError, Text, Words
+from gateway.stomp.proxies import NONE as NO_PROXIES
+from gateway.stomp.proxies import Proxies
 from gateway.stomp.websocket.upgrade import ANY_ORIGIN, Rules
 
 TCP: Final = "tcp"
@@ -48,7 +50,21 @@ ORIGINS: Final = Setting(
     (),
     "Origins of pages that may connect by WebSocket, besides those of the same host, as https://shop.example.org; * is all",
 )
-SETTINGS: Final[tuple[Setting[Any], ...]] = (PORT, ADDRESS, ENCRYPTED, WEBSOCKET, PATH, ORIGINS)
+PROXIES: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.proxies",
+    Words(),
+    (),
+    "Addresses or networks of proxies, whose PROXY header and X-Forwarded-For say who the client is; also for tcp and tls",
+)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    PORT,
+    ADDRESS,
+    ENCRYPTED,
+    WEBSOCKET,
+    PATH,
+    ORIGINS,
+    PROXIES,
+)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -60,6 +76,7 @@ class Listener:
     :param address: what it listens on; empty is everything.
     :param tls: it speaks TLS.
     :param websocket: which requests become WebSocket's; None: STOMP comes as it is.
+    :param proxies: whose word is taken for who the client is.
     """
 
     name: str
@@ -67,6 +84,7 @@ class Listener:
     address: str = ""
     tls: bool = False
     websocket: Rules | None = None
+    proxies: Proxies = NO_PROXIES
 
     @property
     def service(self) -> str:
@@ -88,21 +106,34 @@ def read_listeners(settings: Settings, hostname: str) -> tuple[Listener, ...]:
     :raises SettingsError: one of them cannot be.
     """
     names = dict.fromkeys(name for setting in SETTINGS for name in settings.names(setting))
+    for name in (TCP, TLS):
+        given = [each for each in SETTINGS if each is not PROXIES and settings.is_given(each, name)]
+        if given:
+            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies here"
+            raise SettingsError([settings.problem(given[0], wanted, name)])
+        names.pop(name, None)
     return tuple(_read(settings, name, hostname) for name in names)
 
 
-def _read(settings: Settings, name: str, hostname: str) -> Listener:
-    if name in (TCP, TLS):
-        given = next(each for each in SETTINGS if settings.is_given(each, name))
+def read_proxies(settings: Settings, name: str) -> Proxies:
+    """Return the proxies of a listener.
+
+    :raises SettingsError: one of them is no address and no network.
+    """
+    networks = settings.named(PROXIES, name)
+    try:
+        return Proxies(networks)
+    except ValueError as error:
         raise SettingsError(
             [
                 settings.problem(
-                    given,
-                    f"another name: the listener {name} has the settings imq.bridge.stomp.{name}.*",
-                    name,
+                    PROXIES, f"addresses or networks such as 10.0.0.0/24 ({error})", name
                 )
             ]
-        )
+        ) from None
+
+
+def _read(settings: Settings, name: str, hostname: str) -> Listener:
     if not _NAME.fullmatch(name) or not settings.is_given(PORT, name):
         given = next(each for each in SETTINGS if settings.is_given(each, name))
         wanted = (
@@ -135,6 +166,7 @@ def _read(settings: Settings, name: str, hostname: str) -> Listener:
         settings.named(ADDRESS, name) or hostname,
         settings.named(ENCRYPTED, name),
         websocket,
+        read_proxies(settings, name),
     )
 
 

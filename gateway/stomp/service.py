@@ -29,6 +29,7 @@ from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.listeners import NO_LISTENER, TCP, Listener
 from gateway.stomp.message_encoder import MessageEncoder
+from gateway.stomp.proxies import ProxiedFactory
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming
@@ -200,6 +201,13 @@ class StompService:
             factory: Any = _Listening(self._factory, listener)
             if listener.tls:
                 factory = tls_factory(self._tls_context_factory, factory, self._reactor)
+            if listener.proxies:
+                factory = ProxiedFactory(
+                    factory,
+                    listener.proxies,
+                    self._reactor,
+                    self._options.transport.connect_timeout_s,
+                )
             port = self.ports.get(listener.name, listener.port)
             listening = await server_endpoint(
                 self._reactor, listener.address, port, _BACKLOG
@@ -382,7 +390,8 @@ class StompFactory(ServerFactory):
         came = peer_host(addr), getattr(addr, "port", 0), listener.service
         if listener.websocket is None:
             return StompConnection(self._shared, *came)
-        return WebSocketConnection(self._shared, *came, WebSocket(listener.websocket))
+        websocket = WebSocket(listener.websocket)
+        return WebSocketConnection(self._shared, *came, websocket, listener.proxies)
 
     def _session_for(self, connection: StompConnection, port: int) -> Session:
         identifier = self._random(16).hex()

@@ -23,7 +23,9 @@ from gateway.instance.settings import (
     Text,
 )
 from gateway.stomp import listeners
-from gateway.stomp.listeners import Listener, read_listeners
+from gateway.stomp.listeners import Listener, read_listeners, read_proxies
+from gateway.stomp.proxies import NONE as NO_PROXIES
+from gateway.stomp.proxies import Proxies
 
 HOSTNAME: Final = Setting(
     "imq.bridge.stomp.hostname",
@@ -301,6 +303,8 @@ class StompOptions:
     """The settings of the STOMP bridge as values.
 
     :param hostname: the address to listen on; empty is every one.
+    :param tcp_proxies: and
+    :param tls_proxies: whose word these two listeners take.
     :param others: listeners besides those that the settings of ``tcp`` and ``tls`` describe.
     """
 
@@ -309,6 +313,8 @@ class StompOptions:
     tcp_port: int = TCP_PORT.default
     tls_enabled: bool = TLS_ENABLED.default
     tls_port: int = TLS_PORT.default
+    tcp_proxies: Proxies = NO_PROXIES
+    tls_proxies: Proxies = NO_PROXIES
     others: tuple[Listener, ...] = ()
     session: SessionOptions = field(default_factory=SessionOptions)
     transport: TransportOptions = field(default_factory=TransportOptions)
@@ -316,8 +322,10 @@ class StompOptions:
     @property
     def listeners(self) -> tuple[Listener, ...]:
         """Where the bridge listens."""
-        tcp = Listener(listeners.TCP, self.tcp_port, self.hostname)
-        tls = Listener(listeners.TLS, self.tls_port, self.hostname, tls=True)
+        tcp = Listener(listeners.TCP, self.tcp_port, self.hostname, proxies=self.tcp_proxies)
+        tls = Listener(
+            listeners.TLS, self.tls_port, self.hostname, tls=True, proxies=self.tls_proxies
+        )
         wanted = ((tcp, self.tcp_enabled), (tls, self.tls_enabled))
         return (*(listener for listener, enabled in wanted if enabled), *self.others)
 
@@ -367,6 +375,8 @@ class StompOptions:
         address = settings[HOSTNAME] or hostname
         return cls(
             hostname=address,
+            tcp_proxies=read_proxies(settings, listeners.TCP),
+            tls_proxies=read_proxies(settings, listeners.TLS),
             others=read_listeners(settings, address),
             tcp_enabled=settings[TCP_ENABLED],
             tcp_port=settings[TCP_PORT],

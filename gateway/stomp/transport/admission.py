@@ -38,10 +38,10 @@ class Admission(Generic[ConnectionT]):
     def admit(self, connection: ConnectionT, address: str) -> None:
         """Count a new connection, for which :meth:`gone` is called in any case.
 
+        :param address: empty: it is not known yet, and :meth:`moved` tells it.
         :raises TooManyConnections: it is one too many.
         """
-        self._open[connection] = address
-        self._by_address[address] += 1
+        self._open[connection] = ""
         self._counters.connections = len(self._open)
         self._counters.connections_total += 1
         options = self._options
@@ -49,10 +49,21 @@ class Admission(Generic[ConnectionT]):
             raise TooManyConnections(
                 f"too many connections: {options.max_connections} is the limit"
             )
-        if 0 <= options.max_connections_per_address < self._by_address[address]:
-            raise TooManyConnections(
-                f"too many connections from {address}: {options.max_connections_per_address} is the limit"
-            )
+        self.moved(connection, address)
+
+    def moved(self, connection: ConnectionT, address: str) -> None:
+        """A connection is a client's at this address.
+
+        :raises TooManyConnections: it is one too many there.
+        """
+        _decrease(self._by_address, self._open[connection])
+        self._open[connection] = address
+        if not address:
+            return
+        self._by_address[address] += 1
+        limit = self._options.max_connections_per_address
+        if 0 <= limit < self._by_address[address]:
+            raise TooManyConnections(f"too many connections from {address}: {limit} is the limit")
 
     def claim_user(self, connection: ConnectionT, username: str) -> None:
         """Count a connection for its user.
@@ -88,7 +99,7 @@ class Admission(Generic[ConnectionT]):
 
 def _decrease(counts: Counter[str], key: str | None) -> None:
     """Count one less; names without connections are forgotten."""
-    if key is not None:
+    if key:
         counts[key] -= 1
         if not counts[key]:
             del counts[key]

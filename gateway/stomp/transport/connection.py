@@ -120,9 +120,9 @@ class StompConnection(Protocol):
     ) -> None:
         self._shared: Final = shared
         self.due_tick = 0
-        #: The client's.
-        self.address: Final = address
-        self.port: Final = port
+        #: The client's; the second is empty while only its proxy's is known.
+        self.address = self.known_address = address
+        self.port = port
         #: What it came to: see :class:`gateway.stomp.listeners.Listener`.
         self.service: Final = service
         self._options: Final = shared.options
@@ -169,7 +169,7 @@ class StompConnection(Protocol):
         self._beats.heard = self._beats.spoke = self._now_ms()
         self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
         try:
-            self._shared.admission.admit(self, self.address)
+            self._shared.admission.admit(self, self.known_address)
         except CommandRefused as refused:
             self.session.fail(refused)
 

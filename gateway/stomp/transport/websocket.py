@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from gateway.messaging.errors import MessagingError
+from gateway.stomp.proxies import Proxies
 from gateway.stomp.refusals import (
     BridgeStopped,
     CommandRefused,
@@ -19,7 +20,7 @@ from gateway.stomp.transport.connection import CLOSED_BY_CLIENT, Shared, StompCo
 from gateway.stomp.transport.deadlines import ABORT_MS, Stage
 from gateway.stomp.websocket.endpoint import WebSocket
 from gateway.stomp.websocket.frames import Code, WebSocketError
-from gateway.stomp.websocket.upgrade import UpgradeRefused
+from gateway.stomp.websocket.upgrade import Agreed, UpgradeRefused
 from gateway.stomp.wire import ProtocolError
 
 #: Each with those that derive from it; the first that fits.
@@ -53,10 +54,20 @@ class WebSocketConnection(StompConnection):
     """
 
     def __init__(
-        self, shared: Shared, address: str, port: int, service: str, websocket: WebSocket
+        self,
+        shared: Shared,
+        address: str,
+        port: int,
+        service: str,
+        websocket: WebSocket,
+        proxies: Proxies,
     ) -> None:
         super().__init__(shared, address, port, service, websocket.sent)
         self._websocket: Final = websocket
+        self._proxies: Final = proxies
+        if address in proxies:
+            self.known_address = ""
+        self._began_session = False
         #: What the client is told at the end.
         self._last: tuple[BaseException | None, str] = (None, _NORMAL)
 
@@ -74,11 +85,28 @@ class WebSocketConnection(StompConnection):
             except WebSocketError as error:
                 self.session.fail(FrameRefused(error))
                 return
+            if not self._began_session and websocket.agreed is not None:
+                self._begin_session(websocket.agreed)
             self._send_due()
             if carried:
                 super().dataReceived(carried)
             if websocket.closed_by_client:
                 self._closed_by_client()
+
+    def _begin_session(self, agreed: Agreed) -> None:
+        self._began_session = True
+        log = self.session.log
+        log.transport = f"WebSocket over {log.transport}"
+        if self.known_address:
+            return
+        client = self._proxies.client(agreed.headers.get("x-forwarded-for", ""), self.address)
+        if client != self.address:
+            self.address, self.port = client, 0
+            log.come_from(client)
+        try:
+            self._shared.admission.moved(self, client)
+        except TooManyConnections as refused:
+            self.session.fail(refused)
 
     def _closed_by_client(self) -> None:
         """A Close frame has come.

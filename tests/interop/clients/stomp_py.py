@@ -1,8 +1,9 @@
-"""Drives stomp.py."""
+"""Drives stomp.py: over WebSocket if it is given ``ws``."""
 
 from __future__ import annotations
 
 import queue
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +42,8 @@ class Inbox(stomp.ConnectionListener):  # type: ignore[misc]
 
 
 class StompPy:
-    def __init__(self) -> None:
+    def __init__(self, *, over_websocket: bool) -> None:
+        self._over_websocket = over_websocket
         self.connections: dict[str, Any] = {}
         self.inboxes: dict[str, Inbox] = {}
         self.received: list[Any] = []
@@ -58,7 +60,13 @@ class StompPy:
         client_id: str | None,
         tls: Mapping[str, str] | None,
     ) -> Mapping[str, str]:
-        client = CLASSES[version]([(host, port)], auto_decode=False, reconnect_attempts_max=1)
+        options: dict[str, Any] = {"auto_decode": False, "reconnect_attempts_max": 1}
+        if self._over_websocket:
+            client = stomp.WSConnection(
+                [(host, port)], ws_path="/stomp", binary_mode=True, **options
+            )
+        else:
+            client = CLASSES[version]([(host, port)], **options)
         if tls is not None:
             client.set_ssl(
                 [(host, port)],
@@ -171,4 +179,4 @@ class StompPy:
 
 
 if __name__ == "__main__":
-    serve(StompPy())
+    serve(StompPy(over_websocket=sys.argv[1:] == ["ws"]))

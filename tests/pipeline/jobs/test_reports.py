@@ -12,10 +12,10 @@ import lxml.html
 import pytest
 
 from pipeline.command import main
+from tests.chromium import opened
 from tests.pipeline.delivery_steps import LINKS, QUEUES, TOOK, write_steps
 from tests.pipeline.generated import Truth, write_journal
 from tests.pipeline.graveyard import BROKER_DMQ, Graveyard
-from tests.pipeline.report.chromium import opened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

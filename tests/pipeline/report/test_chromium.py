@@ -17,7 +17,7 @@ from PIL import Image
 
 from pipeline.report.page import write_page
 from pipeline.summary import Chart, Summary, Table
-from tests.pipeline.report.chromium import Browser, browser
+from tests.chromium import Browser, browser
 from tests.pipeline.report.samples import HOSTILE, HOURS, START, WHEN, flow, summaries
 
 pytestmark = pytest.mark.process

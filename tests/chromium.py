@@ -1,7 +1,7 @@
 """Pages in headless Chromium: what they become, say, and do when used.
 
-Owns the browser's process, which has a profile of its own, no network, and a limit of time for
-each answer. It is spoken to by the DevTools protocol through two pipes.
+Owns the browser's process, which has a profile of its own, no network but this machine's where that
+is asked for, and a limit of time for each answer. It is spoken to by the DevTools protocol through two pipes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ _ARGUMENTS: Final = (
     "--no-first-run",
     "--hide-scrollbars",
     "--remote-debugging-pipe",
-    # Whatever a page may ask for, there is no answer.
-    "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=127.0.0.1:9",
 )
+#: Whatever a page may ask for, there is no answer.
+_NOWHERE: Final = "--host-resolver-rules=MAP * ~NOTFOUND"
+_HERE: Final = f"{_NOWHERE}, EXCLUDE 127.0.0.1, EXCLUDE localhost"
 #: What a page has settled by: it has drawn, or has nothing to draw.
 _READY: Final = "document.readyState === 'complete' && (document.documentElement.dataset.ready === 'yes' || !document.querySelector('script'))"
 
@@ -43,9 +44,10 @@ class Browser:
     """A browser with one page at a time.
 
     :param folder: for its profile.
+    :param here: pages may ask servers on this machine.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, here: bool = False) -> None:
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
         # The protocol is on 3 and 4, which are others' here.
@@ -54,6 +56,7 @@ class Browser:
         self._process = subprocess.Popen(
             [
                 *("bash", "-c", redirected, "bash", COMMAND, *_ARGUMENTS, *sandbox),
+                _HERE if here else _NOWHERE,
                 *(f"--user-data-dir={folder / 'profile'}", "about:blank"),
             ],
             stdin=subprocess.DEVNULL,
@@ -93,7 +96,10 @@ class Browser:
         self.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._ask("Emulation.setEmulatedMedia", features=[scheme])
-        address = page.absolute().as_uri()
+        self.visit(page.absolute().as_uri())
+
+    def visit(self, address: str) -> None:
+        """Open a page by its address, and wait until it has drawn."""
         self._ask("Page.navigate", url="about:blank")
         self.console, self.requests = [], []
         self._ask("Page.navigate", url=address)
@@ -197,10 +203,10 @@ class Browser:
 
 
 @contextmanager
-def browser(folder: Path) -> Iterator[Browser]:
-    """A browser for the body."""
+def browser(folder: Path, *, here: bool = False) -> Iterator[Browser]:
+    """A browser for the body, with the arguments of :class:`Browser`."""
     folder.mkdir(parents=True, exist_ok=True)
-    found = Browser(folder)
+    found = Browser(folder, here=here)
     try:
         yield found
     finally:
