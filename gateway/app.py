@@ -33,6 +33,7 @@ from gateway.bridges import (
     announcements,
     idle_because,
     listed,
+    read_again_by,
     refusals,
     unlisted,
 )
@@ -492,7 +493,7 @@ class Gateway(Service):
     def reload(self) -> None:
         """Read again what may change, and reopen the log files.
 
-        These are users, access rules, certificates and the levels of the logs. What cannot be used
+        These are users, access rules, certificates, listeners and the levels of the logs. What cannot be used
         stays as it was.
 
         Connections stay, except those of users who may no longer connect and of clients whose
@@ -515,10 +516,8 @@ class Gateway(Service):
             self._cluster.read_again()
         if self._opened is not None:
             self._opened.provider.readmit()
-        if self.bridges is not None and self._tls is not None:
-            for bridge in self.bridges.bridges:
-                if isinstance(bridge, StompBridge):
-                    bridge.service.end_revoked(self._tls.is_revoked)
+        if self.bridges is not None:
+            read_again_by(self.bridges.bridges, self.configuration, self._tls)
 
     def _set_levels(self, logs: Logs) -> None:
         settings = reread(self.configuration)

@@ -22,7 +22,7 @@ from bridge.config.problems import ConfigurationError, Severity
 from bridge.link.status import BridgeState, WrongState
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from bridge.orders import StandingOrders
-from gateway.configuration import Configuration, settings_now
+from gateway.configuration import Configuration, reread, settings_now, stomp_options
 from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints, settings_general
 from gateway.instance.logs import Logs, open_bridge_log
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from bridge.config.changes import Changes
     from bridge.jms_bridge import Admit
     from bridge.link.delivery.background_recovery import BackgroundRecovery
+    from certs.contexts import ServerContextFactory
     from gateway.broker.store.postgresql.decisions import DecisionRows
     from gateway.journal.journal import Journal
     from gateway.transaction_log import DatabaseLog, PlainLog
@@ -94,19 +95,15 @@ class UnusableBridge:
 
 
 class StompBridge:
-    """The STOMP bridge as one of the bridges.
-
-    :param hostname: where it listens, for errors and announcements.
-    """
+    """The STOMP bridge as one of the bridges."""
 
     type: Final = "STOMP"
 
-    def __init__(self, reactor: Any, stomp: StompService, hostname: str) -> None:
+    def __init__(self, reactor: Any, stomp: StompService) -> None:
         self.name: Final = settings_general.STOMP
         self.service: Final = stomp
         self.problem = ""
         self._reactor: Final = reactor
-        self._hostname: Final = hostname
 
     @property
     def state(self) -> BridgeState:
@@ -114,11 +111,8 @@ class StompBridge:
 
     @property
     def listening(self) -> list[str]:
-        """Where it listens, one line for each protocol."""
-        return [
-            f"STOMP over {protocol.upper()} on {self._hostname or '*'}:{port}"
-            for protocol, port in self.service.ports.items()
-        ]
+        """Where it listens, one line for each listener."""
+        return self.service.listening
 
     @deferred
     async def start(self) -> None:
@@ -327,7 +321,7 @@ class BridgeLoader:
             detail,
             parts.memory,
         )
-        return StompBridge(self._reactor, stomp, options.hostname)
+        return StompBridge(self._reactor, stomp)
 
     def _jms(self, name: str) -> Bridge:
         from bridge.jms_bridge import JMSBridge
@@ -404,6 +398,32 @@ def announcements(bridge: Bridge) -> list[str]:
         or "no link is enabled"
     )
     return [f"bridge {bridge.name} {bridge.state.value}: {links}"]
+
+
+def read_again_by(
+    bridges: Iterable[Bridge], configuration: Configuration, tls: ServerContextFactory | None
+) -> None:
+    """Have STOMP bridges listen where the settings say now, and end revoked clients.
+
+    Settings that are wrong change nothing; the log says so.
+
+    :param tls: what knows which certificates are revoked; None: nothing is encrypted.
+    """
+    try:
+        options, problems = stomp_options(reread(configuration))
+    except SettingsError:
+        # Told where the levels of the logs are read again.
+        options, problems = None, ()
+    if problems:
+        _log.error("listeners stay as they were: {problems}", problems="; ".join(problems))
+    for bridge in bridges:
+        if not isinstance(bridge, StompBridge):
+            continue
+        if tls is not None:
+            bridge.service.end_revoked(tls.is_revoked)
+        if options is not None:
+            changing = Deferred.fromCoroutine(bridge.service.change(options.listeners))
+            changing.addErrback(lambda failure: _log.failure("listeners were not changed", failure))
 
 
 def refusals(outcome: Outcome) -> list[str]:

@@ -105,7 +105,7 @@ def configure(
         # That the admin service would speak in the clear on a network is told before anything
         # starts.
         admin_settings.AdminOptions.read(settings)
-        stomp, stomp_problems = _stomp_options(settings)
+        stomp, stomp_problems = stomp_options(settings)
     except SettingsError as error:
         raise StartRefused([str(problem) for problem in error.problems]) from error
     except (
@@ -175,7 +175,7 @@ def _read_again(configuration: Configuration) -> Settings:
     return settings
 
 
-def _stomp_options(settings: Settings) -> tuple[StompOptions | None, tuple[str, ...]]:
+def stomp_options(settings: Settings) -> tuple[StompOptions | None, tuple[str, ...]]:
     """Return the STOMP bridge's options, if it is to run, or why it cannot.
 
     :raises SettingsError: they contradict each other.

@@ -433,6 +433,30 @@ def test_a_reload_takes_the_levels_of_the_logs(tmp_path: Path) -> None:
         assert told_of_a_connection() == 2
 
 
+def test_a_reload_opens_and_closes_listeners(tmp_path: Path) -> None:
+    with GatewayProcess(tmp_path) as gateway, Client(gateway.port) as before:
+        file = gateway.directory / "etc" / "gateway.properties"
+        kept, port = file.read_text(), free_port()
+        listener = f"imq.bridge.stomp.listener.second.port={port}\n"
+        file.write_text(kept + listener)
+        reload(gateway, f"STOMP over TCP on {HOST}:{port}, listener second")
+        assert gateway.mapped_ports() == {gateway.port, port}
+        with Client(port) as second:
+            second.store("/queue/a", b"by the second")
+            file.write_text(kept + listener + "imq.bridge.stomp.listener.second.ws=maybe\n")
+            reload(gateway, "settings stay as they were")
+            file.write_text(f"{kept}{listener}imq.bridge.stomp.listener.third.ws=true\n")
+            reload(gateway, "listeners stay as they were")
+            assert gateway.mapped_ports() == {gateway.port, port}
+            file.write_text(kept)
+            reload(gateway, "listener second is closed")
+            assert gateway.mapped_ports() == {gateway.port}
+            with pytest.raises(ConnectionRefusedError):
+                Client(port)
+            second.store("/queue/a", b"still")
+        before.store("/queue/a", b"still")
+
+
 def test_a_level_of_the_command_line_stays_over_that_of_the_file(tmp_path: Path) -> None:
     with GatewayProcess(tmp_path, settings={"imq.log.level": "INFO"}) as gateway:
         file = gateway.directory / "etc" / "gateway.properties"

@@ -91,6 +91,13 @@ class Listener:
         """What ``imqcmd`` calls it, and the port mapper with ``[bridge]`` behind."""
         return {TCP: "stomp", TLS: "sslstomp"}.get(self.name, f"stomp-{self.name}")
 
+    def said(self, port: int) -> str:
+        """Where it listens, for people. :param port: that it has."""
+        layers = ("WebSocket", self.websocket is not None), ("TLS", self.tls)
+        over = " over ".join(layer for layer, there in layers if there) or "TCP"
+        named = "" if self.name in (TCP, TLS) else f", listener {self.name}"
+        return f"STOMP over {over} on {self.address or '*'}:{port}{named}"
+
     @property
     def protocol(self) -> str:
         """What the port mapper says that it speaks."""

@@ -59,7 +59,13 @@ class Proxies:
     """
 
     def __init__(self, networks: Sequence[str] = ()) -> None:
-        self._networks: Final = [ipaddress.ip_network(one) for one in networks]
+        self._networks: Final = frozenset(map(ipaddress.ip_network, networks))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Proxies) and self._networks == other._networks
+
+    def __hash__(self) -> int:
+        return hash(self._networks)
 
     def __bool__(self) -> bool:
         return bool(self._networks)

@@ -7,14 +7,15 @@ Owns which ports are open, in which state the bridge is, and what all connection
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from os import urandom
 from typing import Any, Final, Protocol
 
 from cryptography.x509 import Certificate
-from twisted.internet.defer import DeferredList, maybeDeferred
+from twisted.internet.defer import DeferredList, DeferredLock, maybeDeferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTime
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
@@ -159,11 +160,20 @@ class StompService:
             memory,
         )
         self._admission: Final = self._factory.admission
-        self._ports: list[IListeningPort] = []
-        self._unregister: list[Callable[[], None]] = []
+        #: By the names of listeners: what is open, and what takes a port back from the port mapper.
+        self._open: dict[str, IListeningPort] = {}
+        self._unregister: dict[str, Callable[[], None]] = {}
+        self._listeners = options.listeners
+        self._changes: Final = DeferredLock()
         #: The ports that are in use, by the names of listeners; those that the system chose where 0
         #: was asked for.
         self.ports: dict[str, int] = {}
+
+    @property
+    def listening(self) -> list[str]:
+        """Where it listens, one line for each listener that has a port now."""
+        ports = self.ports
+        return [one.said(ports[one.name]) for one in self._listeners if one.name in ports]
 
     async def start(self) -> None:
         """Listen and announce the ports; resumes a paused bridge.
@@ -176,16 +186,17 @@ class StompService:
             return
         if self.state is not ServiceState.STOPPED:
             raise WrongState("start", self.state)
-        if not self._options.listeners:
+        if not self._listeners:
             raise NoListener
         self.state = ServiceState.STARTING
         self._factory.resume()
         self.ports = {}
         try:
-            await self._listen()
-            self._announce()
+            await self._listen_at_all()
+            for listener in self._listeners:
+                self._announce(listener)
         except BaseException:
-            self._withdraw()
+            self._withdraw_all()
             await self._stop_listening()
             self.state = ServiceState.STOPPED
             raise
@@ -195,44 +206,96 @@ class StompService:
             ports=", ".join(f"{name} {port}" for name, port in self.ports.items()),
         )
 
-    async def _listen(self) -> None:
-        """Open the ports, those of before where there are any."""
-        for listener in self._options.listeners:
-            factory: Any = _Listening(self._factory, listener)
-            if listener.tls:
-                factory = tls_factory(self._tls_context_factory, factory, self._reactor)
-            if listener.proxies:
-                factory = ProxiedFactory(
-                    factory,
-                    listener.proxies,
-                    self._reactor,
-                    self._options.transport.connect_timeout_s,
-                )
-            port = self.ports.get(listener.name, listener.port)
-            listening = await server_endpoint(
-                self._reactor, listener.address, port, _BACKLOG
-            ).listen(factory)
-            self._ports.append(listening)
-            address: Any = listening.getHost()
-            self.ports[listener.name] = address.port
+    async def change(self, listeners: Sequence[Listener]) -> None:
+        """Listen at these, and at no others.
 
-    def _announce(self) -> None:
-        if self._register_port is None:
+        Those that are as they were stay open. Clients stay, also those of a listener that goes. One
+        whose port is taken is told to the log, and is tried again at the next start.
+        """
+        await self._changes.acquire()
+        try:
+            await self._change(listeners)
+        finally:
+            self._changes.release()
+
+    async def _change(self, listeners: Sequence[Listener]) -> None:
+        wanted = {one.name: one for one in listeners}
+        for old in self._listeners:
+            if wanted.get(old.name) != old:
+                self._withdraw(old.name)
+                await self._close(old.name)
+                self.ports.pop(old.name, None)
+                self._log.info("listener {name} is closed", name=old.name)
+        self._listeners = tuple(listeners)
+        if self.state is not ServiceState.STARTED:
             return
-        for listener in self._options.listeners:
+        for listener in listeners:
+            if listener.name in self._open:
+                continue
+            if listener.tls and self._tls_context_factory is None:
+                self._log.error(
+                    "listener {name} is not opened: TLS was not asked for when the gateway was started; restart it",
+                    name=listener.name,
+                )
+                continue
+            try:
+                await self._listen(listener)
+            except CannotListenError as error:
+                self._log.error(
+                    "listener {name} is not opened: {error}", name=listener.name, error=error
+                )
+                continue
+            if self.state is not ServiceState.STARTED:
+                # It was stopped or paused meanwhile.
+                await self._close(listener.name)
+                return
+            self._announce(listener)
+            self._log.info("{said}", said=listener.said(self.ports[listener.name]))
+
+    async def _listen(self, listener: Listener) -> None:
+        """Open a listener's port, the one of before if it had one."""
+        factory: Any = _Listening(self._factory, listener)
+        if listener.tls:
+            factory = tls_factory(self._tls_context_factory, factory, self._reactor)
+        if listener.proxies:
+            patience = self._options.transport.connect_timeout_s
+            factory = ProxiedFactory(factory, listener.proxies, self._reactor, patience)
+        port = self.ports.get(listener.name, listener.port)
+        listening = await server_endpoint(self._reactor, listener.address, port, _BACKLOG).listen(
+            factory
+        )
+        self._open[listener.name] = listening
+        address: Any = listening.getHost()
+        self.ports[listener.name] = address.port
+
+    async def _listen_at_all(self) -> None:
+        for listener in self._listeners:
+            await self._listen(listener)
+
+    def _announce(self, listener: Listener) -> None:
+        if self._register_port is not None:
             name, port = f"{listener.service}[bridge]", self.ports[listener.name]
-            self._unregister.append(
-                self._register_port(name, listener.protocol, "stomp[bridge]", port)
+            self._unregister[listener.name] = self._register_port(
+                name, listener.protocol, "stomp[bridge]", port
             )
 
-    def _withdraw(self) -> None:
-        unregister, self._unregister = self._unregister, []
-        for remove in unregister:
+    def _withdraw(self, name: str) -> None:
+        remove = self._unregister.pop(name, None)
+        if remove is not None:
             remove()
 
+    def _withdraw_all(self) -> None:
+        for name in [*self._unregister]:
+            self._withdraw(name)
+
+    async def _close(self, name: str) -> None:
+        port = self._open.pop(name, None)
+        if port is not None:
+            await maybeDeferred(port.stopListening)
+
     async def _stop_listening(self) -> None:
-        ports, self._ports = self._ports, []
-        await DeferredList([maybeDeferred(port.stopListening) for port in ports])
+        ports, self._open = self._open, {}
+        await DeferredList([maybeDeferred(port.stopListening) for port in ports.values()])
 
     async def stop(self, reason: str = "the STOMP bridge was stopped") -> None:
         """Stop accepting, end each connection by ERROR, leave the port mapper.
@@ -246,7 +309,7 @@ class StompService:
             await self._admission.emptied()
             return
         self.state = ServiceState.STOPPING
-        self._withdraw()
+        self._withdraw_all()
         await self._stop_listening()
         with self._turn:
             for connection in self._admission.connections:
@@ -319,10 +382,13 @@ class StompService:
         if self.state is not ServiceState.PAUSED:
             raise WrongState("resume", self.state)
         try:
-            await self._listen()
+            await self._listen_at_all()
         except BaseException:
             await self._stop_listening()
             raise
+        for listener in self._listeners:
+            if listener.name not in self._unregister:
+                self._announce(listener)
         self.state = ServiceState.STARTED
         self._factory.resume()
         self._log.info("STOMP bridge resumed")

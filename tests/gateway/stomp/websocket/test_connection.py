@@ -151,6 +151,12 @@ async def test_its_ports_are_announced_and_withdrawn() -> None:
         "stomp-web[bridge] stomp[WS] stomp[bridge]": ports["web"],
         "stomp-secure[bridge] stomp[WSS] stomp[bridge]": ports["secure"],
     }
+    assert bridge.service.listening == [
+        f"STOMP over TCP on 127.0.0.1:{ports['tcp']}",
+        f"STOMP over TLS on 127.0.0.1:{ports['tls']}",
+        f"STOMP over WebSocket on 127.0.0.1:{ports['web']}, listener web",
+        f"STOMP over WebSocket over TLS on 127.0.0.1:{ports['secure']}, listener secure",
+    ]
     await bridge.service.stop()
     assert bridge.registered == {}
 

@@ -1,0 +1,135 @@
+"""Listeners: their settings, and how they come and go."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from gateway.instance.settings import SettingsError, read
+from gateway.stomp.listeners import Listener, read_listeners
+from gateway.stomp.service import ServiceState
+from gateway.stomp.settings import SETTINGS, StompOptions
+from gateway.stomp.websocket.upgrade import Rules
+from tests.gateway.stomp.test_service import Bridge, until
+from tests.on_reactor import on_reactor
+
+pytestmark = pytest.mark.process
+
+_PREFIX = "imq.bridge.stomp.listener"
+
+
+def _options(*lines: str) -> StompOptions:
+    return StompOptions.read(read(SETTINGS, None, [f"{_PREFIX}.{line}" for line in lines])[0], "1")
+
+
+def test_a_listener_has_what_its_settings_say() -> None:
+    options = _options(
+        "web.port=7674",
+        "web.ws=true",
+        "web.path=/broker/stomp",
+        "web.origins=https://shop.example.org, http://localhost:3000",
+        "web.proxies=10.0.0.5, 10.1.0.0/16",
+        "second.port=7682",
+        "second.address=::1",
+        "second.tls=true",
+        "tcp.proxies=10.0.0.5",
+    )
+    tcp, web, second = options.listeners
+    assert (web.name, web.port, web.address, web.tls) == ("web", 7674, "", False)
+    assert web.websocket == Rules(
+        "/broker/stomp", frozenset({"https://shop.example.org", "http://localhost:3000"})
+    )
+    assert "10.1.2.3" in web.proxies
+    assert (second.port, second.address, second.tls, second.websocket) == (7682, "::1", True, None)
+    assert not second.proxies
+    assert "10.0.0.5" in tcp.proxies
+    assert options.speaks_tls
+    # Read again, they are the same.
+    assert _options("tcp.proxies=::1,10.0.0.5") == _options("tcp.proxies=10.0.0.5, ::1")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("tcp.port=1234", "imq.bridge.stomp.tcp.*"),
+        ("tls.ws=true", "imq.bridge.stomp.tls.*"),
+        ("web.ws=true", "imq.bridge.stomp.listener.web.port, too"),
+        ("a.b.port=1234", "letters, digits"),
+        ("web.path=stomp", "a path such as /stomp"),
+        ("web.path=/st omp", "a path such as /stomp"),
+        ("web.origins=shop.example.org", "origins such as https://shop.example.org"),
+        ("web.origins=https://shop.example.org/", "origins such as https://shop.example.org"),
+        ("web.proxies=10.0.0.1/8", "addresses or networks such as 10.0.0.0/24"),
+        ("web.proxies=proxy.example.org", "addresses or networks such as 10.0.0.0/24"),
+    ],
+)
+def test_a_listener_that_cannot_be_is_refused_by_the_setting_that_is_wrong(
+    line: str, told: str
+) -> None:
+    port = ["web.port=7674", "web.ws=true"] if line.startswith(("web.p", "web.o")) else []
+    settings, _ = read(SETTINGS, None, [f"{_PREFIX}.{one}" for one in (*port, line)])
+    with pytest.raises(SettingsError) as raised:
+        read_listeners(settings, "")
+    [problem] = raised.value.problems
+    assert problem.name.removeprefix(f"{_PREFIX}.") == line.partition("=")[0]
+    assert told in str(problem)
+
+
+@on_reactor
+async def test_listeners_come_and_go_and_clients_stay() -> None:
+    bridge = Bridge(others=(Listener("one", 0, "127.0.0.1"),))
+    service = bridge.service
+    await service.start()
+    client = await bridge.connected()
+    tcp, one = service._options.listeners
+    kept = service.ports["tcp"]
+    two = Listener("two", 0, "127.0.0.1")
+    await service.change((tcp, two))
+    assert [*service.ports] == ["tcp", "two"]
+    assert service.ports["tcp"] == kept
+    assert "stomp-one[bridge] stomp[TCP] stomp[bridge]" not in bridge.registered
+    port = service.ports["two"]
+    assert bridge.registered["stomp-two[bridge] stomp[TCP] stomp[bridge]"] == port
+    socket.create_connection(("127.0.0.1", port)).close()
+    # One that is changed is another one.
+    moved = Listener("two", 0, "127.0.0.1", websocket=Rules())
+    await service.change((moved,))
+    assert [*service.ports] == ["two"]
+    client.say(b"SEND\ndestination:/queue/a\nreceipt:still\n\nx\0")
+    await client.heard(1)
+    await service.change((tcp, one))
+    assert {*service.ports} == {"tcp", "one"}
+    await service.stop()
+    assert not bridge.registered
+
+
+@on_reactor
+async def test_one_whose_port_is_taken_leaves_the_others() -> None:
+    bridge = Bridge()
+    service = bridge.service
+    await service.start()
+    [tcp] = service._options.listeners
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bad = Listener("bad", taken.getsockname()[1], "127.0.0.1")
+        await service.change((tcp, bad, Listener("good", 0, "127.0.0.1")))
+    assert [*service.ports] == ["tcp", "good"]
+    # At the next change it is tried again.
+    await service.change((tcp, bad))
+    assert [*service.ports] == ["tcp", "bad"]
+    await service.stop()
+
+
+@on_reactor
+async def test_a_paused_bridge_listens_where_it_should_when_it_goes_on() -> None:
+    bridge = Bridge()
+    service = bridge.service
+    await service.start()
+    await service.pause()
+    await service.change((Listener("other", 0, "127.0.0.1"),))
+    assert not service.ports
+    await service.resume()
+    await until(lambda: service.state is ServiceState.STARTED)
+    assert [*service.ports] == ["other"]
+    assert [*bridge.registered] == ["stomp-other[bridge] stomp[TCP] stomp[bridge]"]
+    await service.stop()
