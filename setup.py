@@ -80,6 +80,8 @@ MODULES = [
     "gateway/stomp/session/settlement.py",
     "gateway/stomp/session/subscription.py",
     "gateway/stomp/session/subscriptions.py",
+    "gateway/stomp/websocket/endpoint.py",
+    "gateway/stomp/websocket/frames.py",
     "gateway/stomp/wire/frame.py",
     "gateway/stomp/wire/grammar.py",
     "gateway/stomp/wire/head.py",

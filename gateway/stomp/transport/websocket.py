@@ -18,8 +18,8 @@ from gateway.stomp.refusals import (
 )
 from gateway.stomp.transport.connection import CLOSED_BY_CLIENT, Shared, StompConnection
 from gateway.stomp.transport.deadlines import ABORT_MS, Stage
+from gateway.stomp.websocket.codes import Code, WebSocketError
 from gateway.stomp.websocket.endpoint import WebSocket
-from gateway.stomp.websocket.frames import Code, WebSocketError
 from gateway.stomp.websocket.upgrade import Agreed, UpgradeRefused
 from gateway.stomp.wire import ProtocolError
 

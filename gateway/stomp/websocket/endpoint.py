@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gateway.stomp.websocket import frames
-from gateway.stomp.websocket.frames import Code, FrameReader, Opcode
+from gateway.stomp.websocket.codes import Code
+from gateway.stomp.websocket.frames import FrameReader, Opcode
 from gateway.stomp.websocket.upgrade import Agreed, Rules, Upgrade, UpgradeRefused
 
 _CLOSE: Final = Opcode.CLOSE

@@ -12,6 +12,8 @@ import struct
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from gateway.stomp.websocket.codes import Code, WebSocketError
+
 
 class Opcode(IntEnum):
     """What a frame is (section 5.2)."""
@@ -22,32 +24,6 @@ class Opcode(IntEnum):
     CLOSE = 8
     PING = 9
     PONG = 10
-
-
-class Code(IntEnum):
-    """Why a connection is closed, as far as a server says so (section 7.4.1)."""
-
-    NORMAL = 1000
-    GOING_AWAY = 1001
-    PROTOCOL_ERROR = 1002
-    #: A text is not UTF-8.
-    INVALID_TEXT = 1007
-    POLICY = 1008
-    TOO_LARGE = 1009
-    INTERNAL_ERROR = 1011
-    #: In IANA's registry of close codes.
-    TRY_AGAIN_LATER = 1013
-
-
-class WebSocketError(Exception):
-    """The peer has broken a rule.
-
-    :param code: with which the connection is closed.
-    """
-
-    def __init__(self, code: Code, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 class Control(NamedTuple):
@@ -63,6 +39,15 @@ _FIN: Final = 0x80
 _RESERVED: Final = 0x70
 _MASKED: Final = 0x80
 _CONTROL: Final = 0x8
+#: The first octet of a message that is one frame.
+_WHOLE_TEXT: Final = _FIN | Opcode.TEXT
+_WHOLE: Final = (_WHOLE_TEXT, _FIN | Opcode.BINARY)
+#: Octets of the head of a short frame: two, and the mask.
+_SHORT_HEAD: Final = 6
+#: From so many octets on a mask is taken off by tables, which costs less for each.
+_MANY: Final = 512
+#: What an octet becomes by each octet of a mask.
+_TABLES: Final = tuple(bytes(octet ^ mask for octet in range(256)) for mask in range(256))
 #: In place of a length up to 125: the length follows, in two or eight octets.
 _TWO_OCTETS: Final = 126
 _EIGHT_OCTETS: Final = 127
@@ -129,35 +114,55 @@ class FrameReader:
         parts: list[bytes] = []
         at, end = 0, len(octets)
         while at < end:
-            if not self._left and self._control is None:
+            if not self._left:
+                # Most messages are one frame that is not long, and have come whole.
+                if at + _SHORT_HEAD <= end and not self._in_message:
+                    first, length, start = octets[at], octets[at + 1] - _MASKED, at + _SHORT_HEAD
+                    if length == _TWO_OCTETS:
+                        length = octets[at + 2] << 8 | octets[at + 3]
+                        start += 2
+                    elif length > _TWO_OCTETS:
+                        length = end
+                    stop = start + length
+                    if first in _WHOLE and length >= 0 and stop <= end:
+                        payload = unmasked(octets[start:stop], octets[start - 4 : start])
+                        if first == _WHOLE_TEXT and not payload.isascii():
+                            self._check(payload, final=True)
+                        parts.append(payload)
+                        at = stop
+                        continue
                 begun = self._begin(octets, at, end)
                 if not begun:
                     self._head = octets[at:]
                     break
                 at += begun
-                if not self._left and self._control is None:
-                    self._end_of_frame(b"")
-                    continue
             taken = min(self._left, end - at)
-            if not taken and self._left:
-                break
-            payload = self._unmasked(octets[at : at + taken])
+            payload = self._next(octets[at : at + taken])
             at += taken
-            self._left -= taken
-            if self._control is not None:
-                self._control += payload
-                if not self._left:
-                    self._end_of_control()
-                    if self.closed:
-                        break
-                continue
-            if self._left:
-                if self._text:
-                    self._check(payload, final=False)
-            else:
-                self._end_of_frame(payload)
-            parts.append(payload)
+            if self._control is None:
+                parts.append(payload)
+            elif not self._left:
+                self._end_of_control()
+                if self.closed:
+                    break
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _next(self, octets: bytes) -> bytes:
+        """Return what octets of the frame's payload say, which are next."""
+        payload = unmasked(octets, self._mask)
+        if odd := len(octets) & 3:
+            # What follows goes on with the next octet of the mask.
+            self._mask = self._mask[odd:] + self._mask[:odd]
+        self._left -= len(octets)
+        if self._control is not None:
+            self._control += payload
+        else:
+            final = not self._left and self._fin
+            if self._text:
+                self._check(payload, final=final)
+            if final:
+                self._in_message = self._text = False
+        return payload
 
     def _begin(self, octets: bytes, at: int, end: int) -> int:
         """Read the head of a frame.
@@ -225,13 +230,6 @@ class FrameReader:
                 else "a message goes on that has not begun",
             )
 
-    def _end_of_frame(self, payload: bytes) -> None:
-        """The frame of a message is whole. :param payload: its last octets."""
-        if self._text:
-            self._check(payload, final=self._fin)
-        if self._fin:
-            self._in_message = self._text = False
-
     def _end_of_control(self) -> None:
         payload = self._control
         assert payload is not None
@@ -251,16 +249,21 @@ class FrameReader:
         except UnicodeDecodeError:
             raise WebSocketError(Code.INVALID_TEXT, "a text message is not UTF-8") from None
 
-    def _unmasked(self, octets: bytes) -> bytes:
-        """Return a part of the frame's payload as it was meant (section 5.3)."""
-        mask = self._mask
-        count = len(octets)
-        odd = count & 3
-        if odd:
-            # The next part goes on with the next octet of the mask.
-            self._mask = mask[odd:] + mask[:odd]
-        key = int.from_bytes((mask * ((count >> 2) + 1))[:count], "big")
-        return (int.from_bytes(octets, "big") ^ key).to_bytes(count, "big")
+
+def unmasked(octets: bytes, mask: bytes) -> bytes:
+    """Return octets as they were meant (section 5.3).
+
+    :param mask: four octets, of which the first is the first one's.
+    """
+    count = len(octets)
+    if count >= _MANY:
+        found = bytearray(octets)
+        for place in range(4):
+            found[place::4] = found[place::4].translate(_TABLES[mask[place]])
+        return bytes(found)
+    words = (count + 3) >> 2
+    key = int.from_bytes(mask * words, "little")
+    return (int.from_bytes(octets, "little") ^ key).to_bytes(words << 2, "little")[:count]
 
 
 def check_close(payload: bytes) -> None:

@@ -32,7 +32,7 @@ from wsproto.events import (
 
 from gateway.stomp.listeners import Listener
 from gateway.stomp.settings import TransportOptions
-from gateway.stomp.websocket.frames import Code
+from gateway.stomp.websocket.codes import Code
 from gateway.stomp.websocket.upgrade import Rules
 from gateway.stomp.wire import Frame, FrameParser, Limits, Version
 from tests.gateway.stomp.recording import message

@@ -12,7 +12,8 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
 from gateway.stomp.websocket import frames
-from gateway.stomp.websocket.frames import Code, Control, FrameReader, Opcode, WebSocketError
+from gateway.stomp.websocket.codes import Code, WebSocketError
+from gateway.stomp.websocket.frames import Control, FrameReader, Opcode
 
 _LENGTHS = (0, 1, 2, 3, 4, 5, 125, 126, 127, 65_535, 65_536, 200_003)
 
