@@ -64,7 +64,7 @@ _COUNTED_OUTPUT: Final = 64 * 1024
 #: For the log.
 CLOSED_BY_CLIENT: Final = "the client has closed the connection without DISCONNECT"
 #: Fewer octets than these are no frame.
-_SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
+SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
 
 
 class Pause(IntFlag):
@@ -299,7 +299,7 @@ class StompConnection(Protocol):
         The socket is read until something may be a frame. Until then it tells whether the client
         has gone.
         """
-        if self._parser.buffered >= _SHORTEST_FRAME and not self.is_gone:
+        if self._parser.buffered >= SHORTEST_FRAME and not self.is_gone:
             self._pauses |= Pause.SUSPENDED
             self.transport.pauseProducing()  # type: ignore[union-attr]
             self._turn.when_resumed(self._turn_resumed)
@@ -316,7 +316,7 @@ class StompConnection(Protocol):
         it has gone since.
         """
         self._pauses |= Pause.CONNECTING
-        if self._parser.buffered >= _SHORTEST_FRAME and not self.is_gone:
+        if self._parser.buffered >= SHORTEST_FRAME and not self.is_gone:
             self.transport.pauseProducing()  # type: ignore[union-attr]
 
     def _weigh(self, taken: bool) -> None:

@@ -16,7 +16,12 @@ from gateway.stomp.refusals import (
     MemoryShort,
     TooManyConnections,
 )
-from gateway.stomp.transport.connection import CLOSED_BY_CLIENT, Shared, StompConnection
+from gateway.stomp.transport.connection import (
+    CLOSED_BY_CLIENT,
+    SHORTEST_FRAME,
+    Shared,
+    StompConnection,
+)
 from gateway.stomp.transport.deadlines import ABORT_MS, Stage
 from gateway.stomp.websocket.codes import Code, WebSocketError
 from gateway.stomp.websocket.endpoint import WebSocket
@@ -68,6 +73,8 @@ class WebSocketConnection(StompConnection):
         if address in proxies:
             self.known_address = ""
         self._began_session = False
+        #: The client's Close frame is being answered.
+        self._closing = False
         #: What the client is told at the end.
         self._last: tuple[BaseException | None, str] = (None, _NORMAL)
 
@@ -90,8 +97,7 @@ class WebSocketConnection(StompConnection):
             self._send_due()
             if carried:
                 super().dataReceived(carried)
-            if websocket.closed_by_client:
-                self._closed_by_client()
+            self._look_for_close()
 
     def _begin_session(self, agreed: Agreed) -> None:
         self._began_session = True
@@ -108,17 +114,27 @@ class WebSocketConnection(StompConnection):
         except TooManyConnections as refused:
             self.session.fail(refused)
 
-    def _closed_by_client(self) -> None:
-        """A Close frame has come.
+    def _read(self) -> None:
+        super()._read()
+        self._look_for_close()
 
-        What the client is owed goes out, then the answer to it.
+    def _look_for_close(self) -> None:
+        """See whether the client has closed, and all that came before that is carried out.
+
+        Then what the client is owed goes out, and the answer to its Close frame.
         """
+        if not self._websocket.closed_by_client or self.is_gone:
+            return
         if self._stage is Stage.LINGERING:
             self._enter(Stage.CLOSING, ABORT_MS)
             self.transport.loseConnection()  # type: ignore[union-attr]
-        elif not self.session.input_closed(CLOSED_BY_CLIENT, answered=True):
-            self.ending()
-            self.finish()
+        elif self._closing or (self._pauses and self._parser.buffered >= SHORTEST_FRAME):
+            return
+        else:
+            self._closing = True
+            if not self.session.input_closed(CLOSED_BY_CLIENT, answered=True):
+                self.ending()
+                self.finish()
 
     def ending(self, error: BaseException | None = None, text: str = _NORMAL) -> None:
         """As :meth:`gateway.stomp.session.peer.Peer.ending`."""

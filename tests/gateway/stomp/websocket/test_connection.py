@@ -249,6 +249,23 @@ async def test_a_client_that_closes_gets_what_it_is_owed_and_its_code_back(
 
 
 @on_reactor
+async def test_all_that_came_before_a_close_is_carried_out(serving: Serving) -> None:
+    bridge = await serving()
+    count = 30_000
+    sends = b"".join(b"SEND\ndestination:/queue/a\nn:%d\n\nx\0" % number for number in range(count))
+    browser = await bridge.opened()
+    browser.say(_binary(sends), CloseConnection(code=1000))
+    await browser.lost
+    assert bridge.service.counters.messages_in == count
+    # One that does not wait for CONNECTED, either.
+    browser = await bridge.browser()
+    await browser.heard(AcceptConnection)
+    browser.say(_binary(CONNECT + sends), CloseConnection(code=1000))
+    await browser.lost
+    assert bridge.service.counters.messages_in == 2 * count
+
+
+@on_reactor
 async def test_nothing_is_delivered_to_one_that_has_closed(serving: Serving) -> None:
     bridge = await serving()
     browser = await bridge.opened()
