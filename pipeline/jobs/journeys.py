@@ -117,15 +117,16 @@ def go_on(
         )
     assert output.path is not None
     with KeptJourneys(spark, output.path, remembered).gone_on(Ingested(spark, path)) as found:
-        end = None if found is None else _newest(found.journeys, "ended")
-        if found is None or end is None:
+        if found is None:
             return Summary(f"Nothing new for {output.path}", {})
+        facts = {"new batches": found.batches, "all events read": found.anew}
+        end = _newest(found.journeys, "ended")
+        if end is None:
+            return Summary("Journeys", {**facts, "journeys": 0})
         events = None if output.report is None else found.events
         # These are the latencies of what is new, which is little each time.
         told = summary(found.journeys, end, limits or Limits(), events, brief=events is None)
-        return replace(
-            told, facts={"new batches": found.batches, "all events read": found.anew, **told.facts}
-        )
+        return replace(told, facts={**facts, **told.facts})
 
 
 def summary(

@@ -123,16 +123,19 @@ class KeptJourneys:
                 ids = _kept(again if others_missing else _of(again, ids), ending)
                 earlier = courses_then.frame(_is_open).unionByName(ids)
             newest = Observation()
-            found = _found(courses(events, earlier), runs, events)
-            found = _kept(found.observe(newest, sql.max(HEARD).alias(HEARD)), ending)
+            found = _kept(_found(courses(events, earlier), runs, events), ending)
             journeys = found.where(OWN).drop(OWN, AS_FAR, HEARD)
+            # Above what is kept, and in what is written: what a query does not need of an empty
+            # frame it leaves out, with what was to be observed.
+            observed = found.observe(newest, sql.max(HEARD).alias(HEARD))
+            written = observed.where(OWN).drop(OWN, AS_FAR, HEARD)
             in_journeys: Collection[str] = ()
             if journeys_then is not None and not anew:
                 # Of a run that was killed the journeys may have what the courses have not.
                 half = journeys_then.newest(application) != before
                 if half or holding:
                     in_journeys = _holding(journeys_then, found if half else ids)
-            self._exchange(self._journeys, journeys_then, journeys, found, in_journeys, batch, anew)
+            self._exchange(self._journeys, journeys_then, written, found, in_journeys, batch, anew)
             rows = found.select(f"{AS_FAR}.*", _OPEN)
             end = newest.get[HEARD]
             self._exchange(self._courses, courses_then, rows, ids, holding, batch, anew, end)
@@ -191,8 +194,8 @@ def _found(known: DataFrame, runs: DataFrame, events: DataFrame) -> DataFrame:
     unsettled = sql.col(OWN) & sql.col("outcome").isin(list(_UNSETTLED))
     # Not as a literal: Spark compiles what has another one anew.
     newest = sql.broadcast(events.agg(sql.max("time").alias(_NEWEST)))
-    settled = sql.col(HEARD) < sql.col(_NEWEST) - sql.expr(f"interval {SETTLES.seconds} seconds")
-    recent = ~sql.coalesce(settled, sql.lit(False))
+    since = sql.col(_NEWEST) - sql.expr(f"interval {SETTLES.seconds} seconds")
+    recent = sql.coalesce(sql.col(HEARD) >= since, sql.col(_NEWEST).isNull())
     of_message = Window.partitionBy("message_id")
     return (
         followed(known, runs)

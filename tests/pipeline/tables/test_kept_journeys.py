@@ -130,6 +130,25 @@ def test_in_whatever_order_batches_come_they_come_to_what_one_run_finds(
     assert kept.rows() == kept.at_once()
 
 
+def test_a_batch_of_nothing_that_matters_is_taken_in_after_a_kill_too(
+    kept: _Kept, tmp_path: Path
+) -> None:
+    kept.tell(_line(0, "a", "produced", "stored", "acknowledged", "deleted"))
+    kept.go_on()
+    # It says nothing of what becomes of a message, but time goes on: none is open any more.
+    kept.tell(_line(10 * _MINUTE, "a", "acknowledgement confirmed"))
+    kept.go_on()
+    shutil.copytree(kept.answer / "_courses", tmp_path / "before")
+    kept.tell(_line(15 * _MINUTE, "b", "acknowledgement confirmed"))
+    assert kept.go_on() == {"new batches": 1, "all events read": False, "journeys": 0}
+    # The run was killed between its two commits.
+    shutil.rmtree(kept.answer / "_courses")
+    (tmp_path / "before").rename(kept.answer / "_courses")
+    assert kept.go_on()["new batches"] == 1
+    assert kept.rows() == kept.at_once()
+    assert kept.go_on() == {}
+
+
 def test_a_message_that_goes_on_after_its_end_has_one_journey(kept: _Kept) -> None:
     kept.tell(
         _line(0, "dead", "produced", "stored"),
