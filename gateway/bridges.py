@@ -403,7 +403,7 @@ def announcements(bridge: Bridge) -> list[str]:
 def read_again_by(
     bridges: Iterable[Bridge], configuration: Configuration, tls: ServerContextFactory | None
 ) -> None:
-    """Have STOMP bridges listen where the settings say now, and end revoked clients.
+    """Have STOMP bridges listen where settings say, and end revoked clients.
 
     Settings that are wrong change nothing; the log says so.
 

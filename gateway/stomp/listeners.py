@@ -180,10 +180,17 @@ def _read(settings: Settings, name: str, hostname: str) -> Listener:
 def _is_origin(text: str) -> bool:
     """Whether a browser could say this of a page (RFC 6454).
 
-    It is a scheme and a host, without a path.
+    It is a scheme and a host in lower case, without a path or the port that is usual.
     """
     try:
         parts = urlsplit(text)
-        return bool(parts.scheme and parts.hostname) and text == f"{parts.scheme}://{parts.netloc}"
+        usual = {"http": 80, "https": 443}.get(parts.scheme)
+        plain = text.isascii() and text == text.lower() == f"{parts.scheme}://{parts.netloc}"
+        return (
+            bool(parts.scheme and parts.hostname)
+            and plain
+            and parts.port != usual
+            and parts.username is None
+        )
     except ValueError:
         return False

@@ -81,7 +81,7 @@ class Proxies:
         """Return the client's address by ``X-Forwarded-For``.
 
         It is the last one there that is not a proxy's. What stands before it the client may have
-        written.
+        written. That a client is on this machine no proxy can say.
 
         :param peer: who has sent the request.
         """
@@ -93,11 +93,18 @@ class Proxies:
             if host is None:
                 break
             found = host
-        return found
+        return peer if _is_loopback(found) else found
 
 
 #: No proxy at all.
 NONE: Final = Proxies()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def _host(text: str) -> str | None:
@@ -183,13 +190,21 @@ class ProxiedFactory(ServerFactory):
 
     :param wrapped: makes the protocol for a client's address.
     :param timeout_s: seconds that a proxy has for its header.
+    :param must_tell: a proxy's connection without one is closed: else a client could write it.
     """
 
     noisy = False
 
     def __init__(
-        self, wrapped: Factory, proxies: Proxies, clock: IReactorTime, timeout_s: float
+        self,
+        wrapped: Factory,
+        proxies: Proxies,
+        clock: IReactorTime,
+        timeout_s: float,
+        must_tell: bool,
     ) -> None:
+        self._waiting: Final[set[_Announced]] = set()
+        self._must_tell: Final = must_tell
         self._wrapped: Final = wrapped
         self._proxies: Final = proxies
         self._clock: Final = clock
@@ -198,8 +213,15 @@ class ProxiedFactory(ServerFactory):
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """Make a protocol for the peer at ``addr``."""
         if peer_host(addr) in self._proxies:
-            return _Announced(self._wrapped, addr, self._clock, self._timeout_s)
+            return _Announced(
+                self._wrapped, addr, self._clock, self._timeout_s, self._must_tell, self._waiting
+            )
         return self._wrapped.buildProtocol(addr)
+
+    def stopFactory(self) -> None:
+        """Nobody listens any more: those that have not said who they are go."""
+        for waiting in [*self._waiting]:
+            waiting.give_up("the listener is closed")
 
 
 class _Announced(Protocol):
@@ -209,12 +231,23 @@ class _Announced(Protocol):
     """
 
     def __init__(
-        self, wrapped: Factory, proxy: IAddress | None, clock: IReactorTime, timeout_s: float
+        self,
+        wrapped: Factory,
+        proxy: IAddress | None,
+        clock: IReactorTime,
+        timeout_s: float,
+        must_tell: bool,
+        waiting: set[_Announced],
     ) -> None:
+        self._must_tell: Final = must_tell
+        self._waiting: Final = waiting
+        waiting.add(self)
         self._wrapped: Final = wrapped
         self._proxy: Final = proxy
         self._read = b""
-        self._late: IDelayedCall | None = clock.callLater(timeout_s, self._give_up)
+        self._late: IDelayedCall | None = clock.callLater(
+            timeout_s, self.give_up, "it sends no header of the PROXY protocol, and nothing else"
+        )
 
     def dataReceived(self, data: bytes) -> None:
         """Octets from the proxy."""
@@ -224,14 +257,17 @@ class _Announced(Protocol):
         try:
             told = read_header(self._read)
         except BadProxyHeader as error:
-            self._refuse(str(error))
+            self.give_up(str(error))
             return
         if told is None:
             return
-        self._late.cancel()
-        self._late = None
+        if not told.size and self._must_tell:
+            self.give_up("it does not begin with a header of the PROXY protocol")
+            return
+        self._over()
         transport: Any = self.transport
-        following: Any = self._wrapped.buildProtocol(told.client or self._proxy)
+        client = None if _is_loopback(peer_host(told.client)) else told.client
+        following: Any = self._wrapped.buildProtocol(client or self._proxy)
         transport.protocol = following
         following.makeConnection(transport)
         if rest := self._read[told.size :]:
@@ -239,20 +275,20 @@ class _Announced(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """The proxy has gone."""
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+        self._over()
 
-    def _give_up(self) -> None:
-        self._refuse("it sends no header of the PROXY protocol, and nothing else")
-
-    def _refuse(self, why: str) -> None:
-        late, self._late = self._late, None
-        if late is not None and late.active():
-            late.cancel()
+    def give_up(self, why: str) -> None:
+        """Close the connection. :param why: for the log."""
+        self._over()
         _log.warn(
             "{proxy}: the proxy's connection is closed: {why}",
             proxy=peer_host(self._proxy),
             why=why,
         )
         self.transport.abortConnection()  # type: ignore[union-attr]
+
+    def _over(self) -> None:
+        self._waiting.discard(self)
+        late, self._late = self._late, None
+        if late is not None and late.active():
+            late.cancel()

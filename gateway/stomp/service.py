@@ -192,7 +192,8 @@ class StompService:
         self._factory.resume()
         self.ports = {}
         try:
-            await self._listen_at_all()
+            for listener in self._listeners:
+                await self._listen(listener)
             for listener in self._listeners:
                 self._announce(listener)
         except BaseException:
@@ -226,24 +227,18 @@ class StompService:
                 await self._close(old.name)
                 self.ports.pop(old.name, None)
                 self._log.info("listener {name} is closed", name=old.name)
-        self._listeners = tuple(listeners)
-        if self.state is not ServiceState.STARTED:
-            return
         for listener in listeners:
-            if listener.name in self._open:
-                continue
             if listener.tls and self._tls_context_factory is None:
                 self._log.error(
                     "listener {name} is not opened: TLS was not asked for when the gateway was started; restart it",
                     name=listener.name,
                 )
-                continue
-            try:
-                await self._listen(listener)
-            except CannotListenError as error:
-                self._log.error(
-                    "listener {name} is not opened: {error}", name=listener.name, error=error
-                )
+                del wanted[listener.name]
+        self._listeners = tuple(wanted.values())
+        if self.state is not ServiceState.STARTED:
+            return
+        for listener in self._listeners:
+            if listener.name in self._open or not await self._could_listen(listener):
                 continue
             if self.state is not ServiceState.STARTED:
                 # It was stopped or paused meanwhile.
@@ -259,7 +254,10 @@ class StompService:
             factory = tls_factory(self._tls_context_factory, factory, self._reactor)
         if listener.proxies:
             patience = self._options.transport.connect_timeout_s
-            factory = ProxiedFactory(factory, listener.proxies, self._reactor, patience)
+            # Those that speak HTTP have another way to say it.
+            factory = ProxiedFactory(
+                factory, listener.proxies, self._reactor, patience, listener.websocket is None
+            )
         port = self.ports.get(listener.name, listener.port)
         listening = await server_endpoint(self._reactor, listener.address, port, _BACKLOG).listen(
             factory
@@ -268,9 +266,19 @@ class StompService:
         address: Any = listening.getHost()
         self.ports[listener.name] = address.port
 
-    async def _listen_at_all(self) -> None:
-        for listener in self._listeners:
+    async def _could_listen(self, listener: Listener) -> bool:
+        """Open a listener's port.
+
+        :returns: False: it cannot be opened, and the log says so.
+        """
+        try:
             await self._listen(listener)
+        except CannotListenError as error:
+            self._log.error(
+                "listener {name} is not opened: {error}", name=listener.name, error=error
+            )
+            return False
+        return True
 
     def _announce(self, listener: Listener) -> None:
         if self._register_port is not None:
@@ -382,13 +390,15 @@ class StompService:
         if self.state is not ServiceState.PAUSED:
             raise WrongState("resume", self.state)
         try:
-            await self._listen_at_all()
+            for listener in self._listeners:
+                # What had no port before the pause keeps no other from going on.
+                if listener.name in self.ports:
+                    await self._listen(listener)
+                elif await self._could_listen(listener):
+                    self._announce(listener)
         except BaseException:
             await self._stop_listening()
             raise
-        for listener in self._listeners:
-            if listener.name not in self._unregister:
-                self._announce(listener)
         self.state = ServiceState.STARTED
         self._factory.resume()
         self._log.info("STOMP bridge resumed")

@@ -425,6 +425,11 @@ class Session:
         :returns: whether the client is still to be told something; the session then finishes by
             itself.
         """
+        if answered and self.state in (State.OPENED, State.CONNECTING):
+            self.log.ended(how)
+            self.state = State.CLOSED
+            self._stop_connecting()
+            return False
         if self.state not in _OPEN:
             return self.state is State.DISCONNECTING or self.state is State.CLOSED
         self.input_ended()

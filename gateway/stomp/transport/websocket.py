@@ -70,6 +70,8 @@ class WebSocketConnection(StompConnection):
         super().__init__(shared, address, port, service, websocket.sent)
         self._websocket: Final = websocket
         self._proxies: Final = proxies
+        # Nobody begins with TLS here.
+        self._began = True
         if address in proxies:
             self.known_address = ""
         self._began_session = False
@@ -119,7 +121,7 @@ class WebSocketConnection(StompConnection):
         self._look_for_close()
 
     def _look_for_close(self) -> None:
-        """See whether the client has closed, and all that came before that is carried out.
+        """See whether the client has closed, and all before that is carried out.
 
         Then what the client is owed goes out, and the answer to its Close frame.
         """
@@ -135,6 +137,13 @@ class WebSocketConnection(StompConnection):
             if not self.session.input_closed(CLOSED_BY_CLIENT, answered=True):
                 self.ending()
                 self.finish()
+
+    def _flushed(self, octets: int, unsent: int) -> None:
+        spoke = self._beats.spoke
+        super()._flushed(octets, unsent)
+        if not self._websocket.has_spoken:
+            # An answer to a ping is no heart-beat: scripts do not see it.
+            self._beats.spoke = spoke
 
     def ending(self, error: BaseException | None = None, text: str = _NORMAL) -> None:
         """As :meth:`gateway.stomp.session.peer.Peer.ending`."""

@@ -28,8 +28,12 @@ class WebSocket:
         self._upgrade: Final = Upgrade(rules)
         self._reader: Final = FrameReader()
         self.agreed: Agreed | None = None
-        #: What is sent before the next message.
+        #: What is sent before the next message: the answer to the request, and to the newest ping,
+        #: which is enough (RFC 6455, section 5.5.3).
         self._due = b""
+        self._pong = b""
+        #: Octets of STOMP were among those that were sent last.
+        self.has_spoken = False
         #: What is sent behind it, as the last: a Close frame, or an answer that there will be no
         #: WebSocket; None: nothing is known of an end.
         self._goodbye: bytes | None = None
@@ -40,7 +44,7 @@ class WebSocket:
     @property
     def has_due(self) -> bool:
         """Whether something is to be sent, be there a message or not."""
-        return bool(self._due) or (self._goodbye is not None and not self._ended)
+        return bool(self._due or self._pong) or (self._goodbye is not None and not self._ended)
 
     @property
     def closed_by_client(self) -> bool:
@@ -73,8 +77,8 @@ class WebSocket:
                 if control.opcode is _CLOSE:
                     # For when all that the client is owed was sent.
                     self._answer = answer
-                elif self._goodbye is None:
-                    self._due += answer
+                elif answer and self._goodbye is None:
+                    self._pong = answer
             self._reader.controls.clear()
         return carried
 
@@ -86,8 +90,9 @@ class WebSocket:
 
         :param parts: whole frames of STOMP, or heart-beats.
         """
-        due, self._due = self._due, b""
+        due, self._due, self._pong = self._due + self._pong, b"", b""
         payload = b"".join(parts) if self.agreed is not None and not self._ended else b""
+        self.has_spoken = bool(payload)
         if payload:
             opcode = Opcode.TEXT if _is_text(payload) else Opcode.BINARY
             octets = [due + frames.head(opcode, len(payload)), payload]

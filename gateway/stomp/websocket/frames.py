@@ -44,8 +44,10 @@ _WHOLE_TEXT: Final = _FIN | Opcode.TEXT
 _WHOLE: Final = (_WHOLE_TEXT, _FIN | Opcode.BINARY)
 #: Octets of the head of a short frame: two, and the mask.
 _SHORT_HEAD: Final = 6
-#: From so many octets on a mask is taken off by tables, which costs less for each.
+#: From this number of octets on a mask is taken off by tables, which costs less for each.
 _MANY: Final = 512
+#: Frames that carry nothing, pings among them, that one read may have.
+_MOST_IDLE: Final = 1000
 #: What an octet becomes by each octet of a mask.
 _TABLES: Final = tuple(bytes(octet ^ mask for octet in range(256)) for mask in range(256))
 #: In place of a length up to 125: the length follows, in two or eight octets.
@@ -62,7 +64,7 @@ _OWN_CODES: Final = range(3000, 5000)
 class FrameReader:
     """Reads what a client sends.
 
-    After a Close frame nothing more is read, and after an error nothing at all.
+    After a Close frame nothing more is read; after an error it is used no more.
 
     :ivar controls: control frames that have come and were not taken yet, in order.
     """
@@ -113,8 +115,14 @@ class FrameReader:
             octets, self._head = self._head + octets, b""
         parts: list[bytes] = []
         at, end = 0, len(octets)
+        idle = 0
         while at < end:
             if not self._left:
+                if idle > _MOST_IDLE:
+                    raise WebSocketError(
+                        Code.POLICY,
+                        f"more than {_MOST_IDLE} frames come at once that carry nothing",
+                    )
                 # Most messages are one frame that is not long, and have come whole.
                 if at + _SHORT_HEAD <= end and not self._in_message:
                     first, length, start = octets[at], octets[at + 1] - _MASKED, at + _SHORT_HEAD
@@ -128,7 +136,10 @@ class FrameReader:
                         payload = unmasked(octets[start:stop], octets[start - 4 : start])
                         if first == _WHOLE_TEXT and not payload.isascii():
                             self._check(payload, final=True)
-                        parts.append(payload)
+                        if payload:
+                            parts.append(payload)
+                        else:
+                            idle += 1
                         at = stop
                         continue
                 begun = self._begin(octets, at, end)
@@ -140,8 +151,12 @@ class FrameReader:
             payload = self._next(octets[at : at + taken])
             at += taken
             if self._control is None:
-                parts.append(payload)
+                if payload:
+                    parts.append(payload)
+                else:
+                    idle += 1
             elif not self._left:
+                idle += 1
                 self._end_of_control()
                 if self.closed:
                     break

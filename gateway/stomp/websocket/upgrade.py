@@ -84,6 +84,7 @@ class Upgrade:
 
     def __init__(self, rules: Rules) -> None:
         self._rules: Final = rules
+        self._method = b""
         self._http: Final = h11.Connection(_SERVER, max_incomplete_event_size=_LONGEST)
 
     def receive(self, octets: bytes) -> Agreed | None:
@@ -100,6 +101,7 @@ class Upgrade:
                 return None
             if not isinstance(request, h11.Request):
                 raise _Refusal(HTTPStatus.BAD_REQUEST, "the connection ended before its request")
+            self._method = request.method
             headers = _joined(request)
             subprotocol = self._check(request, headers)
             if not isinstance(http.next_event(), h11.EndOfMessage):
@@ -125,6 +127,8 @@ class Upgrade:
         :raises _Refusal: it breaks a rule.
         """
         rules = self._rules
+        if request.http_version < b"1.1":
+            raise _Refusal(HTTPStatus.BAD_REQUEST, "a WebSocket needs HTTP/1.1")
         path = request.target.decode("latin-1").partition("?")[0]
         if path != rules.path:
             raise _Refusal(
@@ -166,7 +170,7 @@ class Upgrade:
         if origin is None or ANY_ORIGIN in allowed or origin in allowed:
             return
         try:
-            same = urlsplit(origin).hostname == urlsplit(f"//{headers['host']}").hostname
+            same = urlsplit(origin).hostname == urlsplit(f"//{headers.get('host', '')}").hostname
         except ValueError:
             same = False
         # A page without an origin of its own says "null", which has no host.
@@ -221,7 +225,8 @@ class Upgrade:
             reason=status.phrase.encode(),
             headers=[(name.encode(), value.encode()) for name, value in (*headers, *fixed)],
         )
-        events = (response, h11.Data(data=body), h11.EndOfMessage())
+        said = [] if self._method == b"HEAD" else [h11.Data(data=body)]
+        events: list[h11.Event] = [response, *said, h11.EndOfMessage()]
         return b"".join(http.send(event) or b"" for event in events)
 
 

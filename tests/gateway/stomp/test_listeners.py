@@ -60,6 +60,11 @@ def test_a_listener_has_what_its_settings_say() -> None:
         ("web.path=/st omp", "a path such as /stomp"),
         ("web.origins=shop.example.org", "origins such as https://shop.example.org"),
         ("web.origins=https://shop.example.org/", "origins such as https://shop.example.org"),
+        ("web.origins=https://Shop.example.org", "origins such as https://shop.example.org"),
+        ("web.origins=https://shop.example.org:443", "origins such as https://shop.example.org"),
+        ("web.origins=https://you@shop.example.org", "origins such as https://shop.example.org"),
+        ("web.origins=https://b\u00fccher.example", "origins such as https://shop.example.org"),
+        ("web.origins=https://shop.example.org:99999", "origins such as https://shop.example.org"),
         ("web.proxies=10.0.0.1/8", "addresses or networks such as 10.0.0.0/24"),
         ("web.proxies=proxy.example.org", "addresses or networks such as 10.0.0.0/24"),
     ],
@@ -116,6 +121,24 @@ async def test_one_whose_port_is_taken_leaves_the_others() -> None:
     assert [*service.ports] == ["tcp", "good"]
     # At the next change it is tried again.
     await service.change((tcp, bad))
+    assert [*service.ports] == ["tcp", "bad"]
+    await service.stop()
+
+
+@on_reactor
+async def test_one_that_cannot_be_opened_keeps_nothing_from_going_on() -> None:
+    bridge = Bridge()
+    service = bridge.service
+    await service.start()
+    [tcp] = service._options.listeners
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        bad = Listener("bad", taken.getsockname()[1], "127.0.0.1")
+        await service.change((tcp, bad, Listener("secure", 0, "127.0.0.1", tls=True)))
+        await service.pause()
+        await service.resume()
+    assert [*service.ports] == ["tcp"]
+    await service.stop()
+    await service.start()
     assert [*service.ports] == ["tcp", "bad"]
     await service.stop()
 

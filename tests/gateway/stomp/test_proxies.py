@@ -135,6 +135,9 @@ def test_whatever_comes_is_a_header_or_none_or_refused(octets: bytes) -> None:
         ("2001:db8::1", "fd00::5", "2001:db8::1"),
         ("::ffff:203.0.113.7", "127.0.0.1", "203.0.113.7"),
         ("unknown", "127.0.0.1", "127.0.0.1"),
+        # Who is on this machine may do more than others.
+        ("127.0.0.1", "10.2.3.4", "10.2.3.4"),
+        ("::1, 10.7.7.7", "10.2.3.4", "10.2.3.4"),
         ("unknown, 10.2.3.4", "127.0.0.1", "10.2.3.4"),
         ("203.0.113.7", "198.51.100.1", "198.51.100.1"),
     ],
@@ -169,14 +172,25 @@ async def test_a_header_says_who_the_client_is(header: Any) -> None:
     client = await _client(bridge, "plain")
     client.say(header(source, source, 4711), CONNECT)
     await client.heard(1)
-    # Without a header it is the proxy itself.
+    [found] = bridge.service.clients
+    assert (found.address, found.port) == ("203.0.113.7", 4711)
+    # Without a header a client could write one.
     direct = await _client(bridge, "plain")
     direct.say(CONNECT)
-    await direct.heard(1)
-    [first, second] = bridge.service.clients
-    assert (first.address, first.port) == ("203.0.113.7", 4711)
-    assert second.address == "127.0.0.1"
+    await direct.lost
+    assert not direct.frames
     await bridge.service.stop()
+
+
+@on_reactor
+async def test_one_that_has_not_said_who_it_is_goes_with_the_listener() -> None:
+    bridge = _bridge(_HERE)
+    await bridge.service.start()
+    client = await _client(bridge, "plain")
+    source = ipaddress.ip_address("203.0.113.7")
+    client.say(_version_1(source, source, 1)[:9])
+    await bridge.service.stop()
+    await client.lost
 
 
 @on_reactor

@@ -15,6 +15,7 @@ from twisted.internet.endpoints import (
     wrapClientTLS,
 )
 from twisted.internet.protocol import Protocol
+from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
@@ -30,6 +31,7 @@ from wsproto.events import (
     TextMessage,
 )
 
+from gateway.messaging.provider import Connection
 from gateway.stomp.listeners import Listener
 from gateway.stomp.settings import TransportOptions
 from gateway.stomp.websocket.codes import Code
@@ -228,6 +230,37 @@ async def test_a_ping_is_answered_in_the_midst_of_a_frame(serving: Serving) -> N
     await browser.framed(1)
 
 
+@on_reactor
+async def test_pings_are_no_heart_beats(serving: Serving) -> None:
+    bridge = await serving()
+    browser = await bridge.browser()
+    await browser.heard(AcceptConnection)
+    browser.say(_binary(CONNECT.replace(b"\n\n", b"\nheart-beat:0,600\n\n")))
+    await browser.framed(1)
+    beats = len(browser.of(TextMessage))
+    pinging = LoopingCall(lambda: browser.say(Ping(payload=b"x")))
+    pinging.clock = clock
+    pinging.start(0.05)
+    await until(lambda: len(browser.of(TextMessage)) > beats + 2)
+    pinging.stop()
+
+
+@on_reactor
+async def test_one_that_closes_while_its_passcode_waits_is_gone(serving: Serving) -> None:
+    bridge = await serving()
+    waiting: list[Deferred[Connection]] = []
+    bridge.provider.undecided = waiting
+    browser = await bridge.browser()
+    await browser.heard(AcceptConnection)
+    browser.say(_binary(CONNECT), CloseConnection(code=1000))
+    await until(lambda: waiting)
+    await browser.lost
+    assert browser.of(CloseConnection)
+    assert waiting[0].called, "nobody waits for the answer any more"
+    await until(lambda: not bridge.service.counters.connections)
+    assert not bridge.service.clients
+
+
 @pytest.mark.parametrize("name", ["web", "secure"])
 @on_reactor
 async def test_a_client_that_closes_gets_what_it_is_owed_and_its_code_back(
@@ -385,17 +418,18 @@ class _Silent(Protocol):
 
 
 @on_reactor
-async def test_a_client_that_pings_and_does_not_read_is_dropped(serving: Serving) -> None:
-    options = TransportOptions(output_limit=65_536)
-    bridge = await serving(transport=options)
+async def test_pings_of_a_client_that_does_not_read_pile_up_nothing(serving: Serving) -> None:
+    bridge = await serving()
     browser = await bridge.opened()
     transport: Any = browser.transport
     transport.pauseProducing()
-    pings = b"".join(browser._codec.send(Ping(payload=b"x" * 125)) for _ in range(1_000))
-    for _ in range(200):
-        transport.write(pings)
-    await until(lambda: bridge.service.counters.dropped)
-    await until(lambda: not bridge.service.counters.connections)
+    pings = 20_000
+    before = bridge.service.counters.octets_out
+    for _ in range(pings // 100):
+        browser.say(*[Ping(payload=b"x" * 125)] * 100)
+    browser.say(_binary(b"SEND\ndestination:/queue/a\n\nlast\0"))
+    await until(lambda: bridge.provider.calls("send"))
+    assert bridge.service.counters.octets_out - before < pings * 125 // 20
 
 
 @on_reactor

@@ -146,6 +146,15 @@ def test_a_broken_rule_is_told_with_the_code_to_close_with(
         assert raised.value.code is code
 
 
+@pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.PONG, Opcode.BINARY, Opcode.TEXT])
+def test_many_frames_that_carry_nothing_are_refused(opcode: Opcode) -> None:
+    with pytest.raises(WebSocketError, match="carry nothing") as raised:
+        _read(_frame(opcode) * 10_000)
+    assert raised.value.code is Code.POLICY
+    # A few at a time are none of that.
+    assert _read(*[_frame(opcode) * 100] * 100)[0] == b""
+
+
 @pytest.mark.parametrize("code", [1000, 1003, 1007, 1011, 1014, 3000, 4999])
 def test_a_close_may_have_each_of_these_codes(code: int) -> None:
     payload = code.to_bytes(2, "big")

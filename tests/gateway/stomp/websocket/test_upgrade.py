@@ -97,6 +97,11 @@ def test_who_names_no_subprotocol_gets_none() -> None:
         (_request(Sec_WebSocket_Protocol="mqtt"), 400, "mqtt is spoken here: expected one of v12"),
         (_request(Content_Length="3") + b"abc", 400, "no body"),
         (_request(Host=None), 400, "HTTP/1.1"),
+        (
+            _request(Host=None, Origin="http://x").replace(b"/1.1", b"/1.0", 1),
+            400,
+            "needs HTTP/1.1",
+        ),
         (b"CONNECT\naccept-version:1.2\nhost:x\n\n\0", 400, "no request of HTTP/1.1"),
         (b"\x16\x03\x01\x02\x00\x01", 400, "no request of HTTP/1.1"),
         (_request(X=("y" * 20_000))[:18_000], 431, "no request of HTTP/1.1"),
@@ -143,6 +148,13 @@ def test_a_page_may_connect_from_the_same_host_or_where_its_origin_is_named(
         refused = _refused(octets, rules)
         assert refused.answer.startswith(b"HTTP/1.1 403 ")
         assert str(origin) in str(refused)
+
+
+def test_a_probe_by_head_gets_no_body() -> None:
+    with pytest.raises(UpgradeRefused) as raised:
+        Upgrade(Rules()).receive(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert raised.value.answer.startswith(b"HTTP/1.1 404 ")
+    assert raised.value.answer.endswith(b"\r\n\r\n")
 
 
 def test_one_that_cannot_be_served_now_hears_so() -> None:
