@@ -493,8 +493,8 @@ class Gateway(Service):
     def reload(self) -> None:
         """Read again what may change, and reopen the log files.
 
-        These are users, access rules, certificates, listeners and the levels of the logs. What cannot be used
-        stays as it was.
+        These are users, access rules, certificates, listeners and the levels of the logs. What
+        cannot be used stays as it was.
 
         Connections stay, except those of users who may no longer connect and of clients whose
         certificates are revoked.

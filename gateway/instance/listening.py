@@ -54,14 +54,24 @@ def peer_host(address: object) -> str:
     return host.removeprefix(_MAPPED) if host.startswith(_MAPPED) and "." in host else host
 
 
+def parsed_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the IP address that a text is, with or without a zone.
+
+    None: it is something else.
+    """
+    try:
+        return ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+
+
 def counted_address(host: str) -> str:
     """Return what a peer is counted by.
 
     An address of IPv6 counts by its /64, which is what one machine has.
     """
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+    address = parsed_address(host)
+    if address is None:
         return host
     if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
         return str(ipaddress.ip_network((address, 64), strict=False))

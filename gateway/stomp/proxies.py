@@ -18,7 +18,7 @@ from twisted.internet.protocol import Factory, Protocol, ServerFactory, connecti
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from gateway.instance.listening import peer_host
+from gateway.instance.listening import parsed_address, peer_host
 
 _log: Final = Logger(namespace="gateway.stomp.connection")
 
@@ -37,7 +37,7 @@ _HIGHEST_PORT: Final = 65_535
 
 
 class BadProxyHeader(Exception):
-    """What a proxy sends begins like a header and is none."""
+    """A proxy's octets begin like a header, and break its rules."""
 
 
 class Told(NamedTuple):
@@ -71,11 +71,8 @@ class Proxies:
         return bool(self._networks)
 
     def __contains__(self, host: str) -> bool:
-        try:
-            address = ipaddress.ip_address(host.partition("%")[0])
-        except ValueError:
-            return False
-        return any(address in network for network in self._networks)
+        address = parsed_address(host)
+        return address is not None and any(address in network for network in self._networks)
 
     def client(self, forwarded: str, peer: str) -> str:
         """Return the client's address by ``X-Forwarded-For``.
@@ -101,14 +98,15 @@ NONE: Final = Proxies()
 
 
 def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    address = parsed_address(host)
+    return address is not None and address.is_loopback
 
 
 def _host(text: str) -> str | None:
-    """An address as proxies write it, maybe with a port; None: it is none."""
+    """Return the address that a proxy wrote, without its port.
+
+    None: it wrote something else.
+    """
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

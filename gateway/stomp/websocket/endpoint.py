@@ -106,8 +106,9 @@ class WebSocket:
     def close(self, code: Code, reason: str) -> None:
         """Say goodbye, once.
 
-        By a Close frame, or by an answer of HTTP before there is a WebSocket. It goes behind what is sent next. The client's own Close frame is answered by its code (RFC
-        6455, section 5.5.1).
+        By a Close frame, or by an answer of HTTP before there is a WebSocket. It goes behind what
+        is sent next. The client's own Close frame is answered by its code (RFC 6455, section
+        5.5.1).
 
         :param reason: a sentence for the client.
         """

@@ -23,9 +23,8 @@ ANY_ORIGIN: Final = "*"
 _LONGEST: Final = 16 * 1024
 #: Behind the client's key (RFC 6455, section 1.3).
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_VERSION: Final = b"13"
+_VERSION: Final = "13"
 _KEY_OCTETS: Final = 16
-_SERVER: Final = h11.SERVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,7 @@ class Upgrade:
     def __init__(self, rules: Rules) -> None:
         self._rules: Final = rules
         self._method = b""
-        self._http: Final = h11.Connection(_SERVER, max_incomplete_event_size=_LONGEST)
+        self._http: Final = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST)
 
     def receive(self, octets: bytes) -> Agreed | None:
         """Take what has come.
@@ -148,11 +147,11 @@ class Upgrade:
                 "this is STOMP over WebSocket: connect with a client for it",
                 [("Upgrade", "websocket"), ("Connection", "Upgrade")],
             )
-        if headers.get("sec-websocket-version") != _VERSION.decode():
+        if headers.get("sec-websocket-version") != _VERSION:
             raise _Refusal(
                 HTTPStatus.UPGRADE_REQUIRED,
                 "the one version of WebSocket is 13",
-                [("Sec-WebSocket-Version", _VERSION.decode()), ("Upgrade", "websocket")],
+                [("Sec-WebSocket-Version", _VERSION), ("Upgrade", "websocket")],
             )
         try:
             key = base64.b64decode(headers.get("sec-websocket-key", ""), validate=True)

@@ -256,7 +256,7 @@ async def test_one_that_closes_while_its_passcode_waits_is_gone(serving: Serving
     await until(lambda: waiting)
     await browser.lost
     assert browser.of(CloseConnection)
-    assert waiting[0].called, "nobody waits for the answer any more"
+    assert waiting[0].called, "the broker was not told to give up"
     await until(lambda: not bridge.service.counters.connections)
     assert not bridge.service.clients
 

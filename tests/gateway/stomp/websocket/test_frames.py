@@ -151,7 +151,7 @@ def test_many_frames_that_carry_nothing_are_refused(opcode: Opcode) -> None:
     with pytest.raises(WebSocketError, match="carry nothing") as raised:
         _read(_frame(opcode) * 10_000)
     assert raised.value.code is Code.POLICY
-    # A few at a time are none of that.
+    # As many are read where only a few come at a time.
     assert _read(*[_frame(opcode) * 100] * 100)[0] == b""
 
 
