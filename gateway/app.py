@@ -73,7 +73,8 @@ from gateway.reactor.polls import serve_at_once
 from gateway.rereading import fetch_before, read_again
 from gateway.shared_files import sharing
 from gateway.stomp import settings as stomp_settings
-from gateway.tls import server_contexts
+from gateway.stomp.transport.tls import NoTLS
+from gateway.tls import ServerContexts
 from gateway.transformer_loading import ExtensionError, load_transformer
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ class Gateway(Service):
             Logins(reactor, layout.logins, settings[broker_settings.LOGIN_DELAY]),
         )
         self._rules = AccessRules(layout.access_control)
-        self._tls: ServerContextFactory | None = None
+        self._tls: Final = ServerContexts(layout, settings)
         self._admin_tls: ServerContextFactory | None = None
         self._transformer: MessageTransformer | None = None
         self._lock: InstanceLock | None = None
@@ -154,14 +155,13 @@ class Gateway(Service):
             self._rules.load()
             self._admin_tls = admin_contexts(layout, settings)
             if configuration.stomp is not None:
-                if configuration.stomp.speaks_tls:
-                    self._tls = server_contexts(layout, settings)
+                self._tls.prepare(configuration.stomp.listeners)
                 name = settings[stomp_settings.MESSAGE_TRANSFORMER]
                 if name:
                     self._transformer = load_transformer(
                         name, stomp_settings.MESSAGE_TRANSFORMER.name, layout.lib_ext
                     )
-        except (UsersError, AccessError, CertificateFileError, ExtensionError) as error:
+        except (UsersError, AccessError, CertificateFileError, NoTLS, ExtensionError) as error:
             raise StartRefused([str(error)]) from error
 
     # --- starting
@@ -506,9 +506,10 @@ class Gateway(Service):
             ("users", self._users.reload),
             ("access rules", self._rules.reload),
         ]
-        parts += [
-            ("certificates", tls.reload) for tls in (self._tls, self._admin_tls) if tls is not None
-        ]
+        if self._tls.are_used:
+            parts.append(("certificates", self._tls.reload))
+        if self._admin_tls is not None:
+            parts.append(("certificates", self._admin_tls.reload))
         parts += [("log files", logs.reopen), ("settings", lambda: self._set_levels(logs))]
         read_again(parts)
         self._sharing.given_here()
@@ -517,7 +518,7 @@ class Gateway(Service):
         if self._opened is not None:
             self._opened.provider.readmit()
         if self.bridges is not None:
-            read_again_by(self.bridges.bridges, self.configuration, self._tls)
+            read_again_by(self.bridges.bridges, self._tls.is_revoked)
 
     def _set_levels(self, logs: Logs) -> None:
         settings = reread(self.configuration)

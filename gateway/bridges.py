@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from cryptography.x509 import Certificate
 from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
@@ -34,15 +35,17 @@ from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.deferreds import deferred, gather
 from gateway.reactor.turn import Turn
 from gateway.stomp import service
-from gateway.stomp.service import RegisterPort, StompService
+from gateway.stomp.listeners import Listener
+from gateway.stomp.open_listeners import ListenersRefused, RegisterPort
+from gateway.stomp.service import StompService
 from gateway.stomp.settings import StompOptions
+from gateway.stomp.transport.tls import NoTLS
 from gateway.transformer_loading import load_transformer
 
 if TYPE_CHECKING:
     from bridge.config.changes import Changes
     from bridge.jms_bridge import Admit
     from bridge.link.delivery.background_recovery import BackgroundRecovery
-    from certs.contexts import ServerContextFactory
     from gateway.broker.store.postgresql.decisions import DecisionRows
     from gateway.journal.journal import Journal
     from gateway.transaction_log import DatabaseLog, PlainLog
@@ -95,15 +98,21 @@ class UnusableBridge:
 
 
 class StompBridge:
-    """The STOMP bridge as one of the bridges."""
+    """The STOMP bridge as one of the bridges.
+
+    :param listeners: reads where to listen from the settings.
+    """
 
     type: Final = "STOMP"
 
-    def __init__(self, reactor: Any, stomp: StompService) -> None:
+    def __init__(
+        self, reactor: Any, stomp: StompService, listeners: Callable[[], Sequence[Listener]]
+    ) -> None:
         self.name: Final = settings_general.STOMP
         self.service: Final = stomp
         self.problem = ""
         self._reactor: Final = reactor
+        self._listeners: Final = listeners
 
     @property
     def state(self) -> BridgeState:
@@ -112,7 +121,7 @@ class StompBridge:
     @property
     def listening(self) -> list[str]:
         """Where it listens, one line for each listener."""
-        return self.service.listening
+        return self.service.listeners.said
 
     @deferred
     async def start(self) -> None:
@@ -165,14 +174,23 @@ class StompBridge:
 
     def reload(self) -> Deferred[Changes]:
         """Fails with :class:`~bridge.manager.NotReloadable`."""
-        reason = "its settings are read when the gateway is started; SIGHUP has it read users, access rules, certificates and levels again"
+        reason = "its settings are read when the gateway is started; 'imqcmd reload svc' has it read its listeners again, SIGHUP users, access rules, certificates and levels, too"
         return fail(NotReloadable(self.name, reason))
+
+    async def read_listeners(self) -> None:
+        """Listen where settings say now.
+
+        :raises ListenersRefused: they are wrong; all stays as it was.
+        """
+        await self.service.listeners.change(self._listeners())
 
     async def _translated(self, operation: Callable[[], Awaitable[None]]) -> None:
         try:
             await operation()
         except service.WrongState as error:
             raise WrongState(f"bridge {self.name}", error.operation, error.state.value) from error
+        except NoTLS as error:
+            raise BridgeFailed(str(error)) from error
         except CannotListenError as error:
             where = f"{error.interface or '*'}:{error.port}"
             raise BridgeFailed(
@@ -190,14 +208,14 @@ def _failed_late(name: str, failure: Failure) -> None:
 class StompParts:
     """What the STOMP bridge needs besides what all bridges have.
 
-    :param tls: makes TLS connections; None where TLS is off.
+    :param tls: gives what makes TLS connections for a listener.
     :param transformer: the operator's, or None.
     :param register_port: the port mapper's.
     :param memory: the process's budget; None is no bound.
     """
 
     turn: Turn
-    tls: Any
+    tls: Callable[[Listener], Any]
     transformer: MessageTransformer | None
     register_port: RegisterPort
     memory: MemoryBudget | None = None
@@ -321,7 +339,7 @@ class BridgeLoader:
             detail,
             parts.memory,
         )
-        return StompBridge(self._reactor, stomp)
+        return StompBridge(self._reactor, stomp, partial(_listeners_now, self._configuration))
 
     def _jms(self, name: str) -> Bridge:
         from bridge.jms_bridge import JMSBridge
@@ -400,30 +418,44 @@ def announcements(bridge: Bridge) -> list[str]:
     return [f"bridge {bridge.name} {bridge.state.value}: {links}"]
 
 
-def read_again_by(
-    bridges: Iterable[Bridge], configuration: Configuration, tls: ServerContextFactory | None
-) -> None:
+def read_again_by(bridges: Iterable[Bridge], is_revoked: Callable[[Certificate], bool]) -> None:
     """Have STOMP bridges listen where settings say, and end revoked clients.
 
     Settings that are wrong change nothing; the log says so.
 
-    :param tls: what knows which certificates are revoked; None: nothing is encrypted.
+    :param is_revoked: tells of a verified certificate whether it is revoked.
+    """
+
+    def failed(failure: Failure) -> None:
+        error = failure.value
+        if not isinstance(error, ListenersRefused):
+            _log.failure("listeners were not changed", failure)
+        elif not isinstance(error.__cause__, SettingsError):
+            # Else that is told where the levels of the logs are read again.
+            problems = "; ".join(str(error).splitlines())
+            _log.error("listeners stay as they were: {problems}", problems=problems)
+
+    for bridge in bridges:
+        if isinstance(bridge, StompBridge):
+            bridge.service.end_revoked(is_revoked)
+            Deferred.fromCoroutine(bridge.read_listeners()).addErrback(failed)
+
+
+def _listeners_now(configuration: Configuration) -> Sequence[Listener]:
+    """Read where the STOMP bridge is to listen.
+
+    :raises ListenersRefused: that is wrong.
     """
     try:
         options, problems = stomp_options(reread(configuration))
-    except SettingsError:
-        # Told where the levels of the logs are read again.
-        options, problems = None, ()
-    if problems:
-        _log.error("listeners stay as they were: {problems}", problems="; ".join(problems))
-    for bridge in bridges:
-        if not isinstance(bridge, StompBridge):
-            continue
-        if tls is not None:
-            bridge.service.end_revoked(tls.is_revoked)
-        if options is not None:
-            changing = Deferred.fromCoroutine(bridge.service.change(options.listeners))
-            changing.addErrback(lambda failure: _log.failure("listeners were not changed", failure))
+    except SettingsError as error:
+        raise ListenersRefused(str(error)) from error
+    if options is None:
+        raise ListenersRefused(
+            "\n".join(problems)
+            or "the STOMP bridge is active no more; restart the gateway, which ends it"
+        )
+    return options.listeners
 
 
 def refusals(outcome: Outcome) -> list[str]:

@@ -9,14 +9,19 @@ no settings.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
+from typing import Final
+
+from cryptography import x509
 
 from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles
-from gateway.exit_codes import StartRefused
+from certs.files import CertificateFileError
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings
-from gateway.stomp import listeners
-from gateway.stomp import settings as stomp_settings
+from gateway.stomp.listeners import ENCRYPTED, TLS, Listener
+from gateway.stomp.settings import TLS_CERTIFICATE_LOGIN, TLS_ENABLED
+from gateway.stomp.transport.tls import NoTLS
 
 
 def way_to_certificate(layout: Layout) -> str:
@@ -42,41 +47,82 @@ def way_to_certificate(layout: Layout) -> str:
     )
 
 
-def server_contexts(layout: Layout, settings: Settings) -> ServerContextFactory:
-    """What the bridge makes TLS connections with.
+class ServerContexts:
+    """Makes the TLS contexts of listeners.
 
-    :raises StartRefused: there is no certificate, and how to make one.
-    :raises CertificateFileError: a file cannot be used.
+    There is one for all that ask the same of their clients.
+    Reads the files of certificates when the first listener needs them.
+
+    :param settings: the instance's, as they were at its start.
     """
-    certificate, key = layout.tls / "server.pem", layout.tls / "server.key"
-    if not certificate.exists() or not key.exists():
-        asked = stomp_settings.TLS_ENABLED.name
-        if not settings[stomp_settings.TLS_ENABLED]:
-            given = settings.names(listeners.ENCRYPTED)
-            asked = listeners.ENCRYPTED.full_name(
-                next(name for name in given if settings.named(listeners.ENCRYPTED, name))
+
+    def __init__(self, layout: Layout, settings: Settings) -> None:
+        self._layout: Final = layout
+        self._settings: Final = settings
+        self._made: Final[dict[ClientCertificates, ServerContextFactory]] = {}
+
+    def prepare(self, listeners: Iterable[Listener]) -> None:
+        """Make those that these listeners need.
+
+        :raises NoTLS: as calling this does.
+        """
+        for listener in listeners:
+            if listener.tls:
+                self(listener)
+
+    def __call__(self, listener: Listener) -> ServerContextFactory:
+        """What makes the TLS connections of a listener.
+
+        :raises NoTLS: there is no certificate, and how to make one; or a file cannot be used.
+        """
+        if listener.client_auth:
+            clients = ClientCertificates.REQUIRED
+        elif self._settings[TLS_CERTIFICATE_LOGIN]:
+            clients = ClientCertificates.OPTIONAL
+        else:
+            clients = ClientCertificates.NONE
+        if clients not in self._made:
+            try:
+                self._made[clients] = self._make(listener, clients)
+            except CertificateFileError as error:
+                raise NoTLS(str(error)) from error
+        return self._made[clients]
+
+    def reload(self) -> None:
+        """Read the files again, for connections that are made from now on.
+
+        :raises CertificateFileError: the files cannot be used; what was read before stays in use.
+        """
+        for contexts in self._made.values():
+            contexts.reload()
+
+    def is_revoked(self, certificate: x509.Certificate) -> bool:
+        """Whether a verified certificate is revoked by the lists last read."""
+        return any(contexts.is_revoked(certificate) for contexts in self._made.values())
+
+    @property
+    def are_used(self) -> bool:
+        """Whether a listener has needed them."""
+        return bool(self._made)
+
+    def _make(self, listener: Listener, clients: ClientCertificates) -> ServerContextFactory:
+        tls = self._layout.tls
+        certificate, key = tls / "server.pem", tls / "server.key"
+        if not certificate.exists() or not key.exists():
+            asked = TLS_ENABLED.name if listener.name == TLS else ENCRYPTED.full_name(listener.name)
+            raise NoTLS(
+                f"{self._settings.source_of(asked)}: {asked}=true: expected a certificate in {certificate} and its key beside it; "
+                f"{way_to_certificate(self._layout)}"
             )
-        raise StartRefused(
-            [
-                f"{settings.source_of(asked)}: {asked}=true: expected a certificate in {certificate} and its key beside it; "
-                f"{way_to_certificate(layout)}"
-            ]
+        password = self._settings[settings_general.KEYSTORE_PASSWORD]
+        return ServerContextFactory(
+            ServerFiles(
+                certificate,
+                key,
+                password.encode() if password else None,
+                authorities=tls / "ca.pem",
+                revocations=tls / "crl.pem",
+                register=tls / "register.json",
+            ),
+            clients,
         )
-    password = settings[settings_general.KEYSTORE_PASSWORD]
-    if settings[stomp_settings.TLS_REQUIRE_CLIENT_AUTH]:
-        clients = ClientCertificates.REQUIRED
-    elif settings[stomp_settings.TLS_CERTIFICATE_LOGIN]:
-        clients = ClientCertificates.OPTIONAL
-    else:
-        clients = ClientCertificates.NONE
-    return ServerContextFactory(
-        ServerFiles(
-            certificate,
-            key,
-            password.encode() if password else None,
-            authorities=layout.tls / "ca.pem",
-            revocations=layout.tls / "crl.pem",
-            register=layout.tls / "register.json",
-        ),
-        clients,
-    )

@@ -471,6 +471,36 @@ def client_context(certificates: Certificates) -> ssl.SSLContext:
     return context
 
 
+def test_a_listener_may_be_the_first_for_tls_and_may_ask_for_other_certificates(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    trusting = ssl.create_default_context(cafile=str(certificates.ca))
+    with GatewayProcess(tmp_path) as gateway:
+        file = gateway.directory / "etc" / "gateway.properties"
+        kept, first, second = file.read_text(), free_port(), free_port()
+        # The settings of a new instance ask for certificates.
+        strict = "".join(
+            f"imq.bridge.stomp.listener.strict.{line}\n" for line in (f"port={first}", "tls=true")
+        )
+        file.write_text(kept + strict)
+        reload(gateway, "listener strict is not opened")
+        assert "imqkeytool server" in log_of(gateway)
+        tls = gateway.directory / "etc" / "tls"
+        shutil.copytree(certificates.directory, tls, dirs_exist_ok=True)
+        open_one = "".join(
+            f"imq.bridge.stomp.listener.open.{line}\n"
+            for line in (f"port={second}", "tls=true", "requireClientAuth=false")
+        )
+        file.write_text(file.read_text() + open_one)
+        reload(gateway, f"STOMP over TLS on {HOST}:{second}, listener open")
+        with Client(second, tls=trusting) as client:
+            client.store(QUEUE, b"without a certificate")
+        with pytest.raises((ssl.SSLError, Gone)):
+            Client(first, tls=trusting)
+        with Client(first, tls=client_context(certificates)) as client:
+            client.store(QUEUE, b"with one")
+
+
 def test_a_revoked_certificate_is_refused_after_a_reload(
     tmp_path: Path, certificates: Certificates
 ) -> None:

@@ -20,6 +20,7 @@ from gateway.admin.service.bridge_resources import BridgeOwnership, BridgeResour
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
 from gateway.admin.service.guard import Authenticate
+from gateway.admin.service.listener_resources import ListenerResources
 from gateway.admin.service.message_resources import DeadMessageResources, QueueMessages
 from gateway.admin.service.metrics import (
     MetricsResource,
@@ -52,7 +53,7 @@ from gateway.journal.journal import Journal
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
-from gateway.stomp.service import Client, StompService
+from gateway.stomp.service import Client
 from gateway.tls import way_to_certificate
 
 #: What the access control file calls the service that administrators connect to.
@@ -125,6 +126,7 @@ def admin_service(
                 lambda: {"journal": asdict(journal.standing())},
             ),
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
+            _listeners(bridges),
             OwnershipResources(ownership),
         ],
         administrators(users, rules),
@@ -171,7 +173,9 @@ def _metrics(
         bridges,
         (
             lambda: bridge_metrics(bridges),
-            lambda: chain.from_iterable(stomp_metrics(stomp.counters) for stomp in _stomp(bridges)),
+            lambda: chain.from_iterable(
+                stomp_metrics(stomp.service.counters) for stomp in _stomp(bridges)
+            ),
             lambda: transaction_metrics(bridges, wall_ms(reactor)),
             lambda: journal_metrics(journal.standing()),
             lambda: memory_metrics(memory.usage()),
@@ -206,7 +210,7 @@ def _broker(
         store = "sqlite"
 
     def clients() -> list[Client]:
-        return [client for service in _stomp(bridges) for client in service.clients]
+        return [client for stomp in _stomp(bridges) for client in stomp.service.clients]
 
     def holders() -> dict[int, str]:
         return {
@@ -221,5 +225,12 @@ def _broker(
     )
 
 
-def _stomp(bridges: BridgeServiceManager) -> Iterator[StompService]:
-    return (bridge.service for bridge in bridges.bridges if isinstance(bridge, StompBridge))
+def _listeners(bridges: BridgeServiceManager) -> ListenerResources:
+    stomp = next(_stomp(bridges), None)
+    if stomp is None:
+        return ListenerResources(None, None)
+    return ListenerResources(stomp.service, stomp.read_listeners)
+
+
+def _stomp(bridges: BridgeServiceManager) -> Iterator[StompBridge]:
+    return (bridge for bridge in bridges.bridges if isinstance(bridge, StompBridge))

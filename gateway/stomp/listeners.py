@@ -38,6 +38,12 @@ ENCRYPTED: Final = Setting(
     False,
     "Whether it speaks TLS, with the bridge's certificate",
 )
+CLIENT_AUTH: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.requireClientAuth",
+    Boolean(),
+    False,
+    "Whether its TLS clients must show a certificate; without it as imq.bridge.stomp.tls.requireClientAuth says",
+)
 WEBSOCKET: Final = Setting(
     "imq.bridge.stomp.listener.NAME.ws", Boolean(), False, "Whether it takes STOMP over WebSocket"
 )
@@ -60,6 +66,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PORT,
     ADDRESS,
     ENCRYPTED,
+    CLIENT_AUTH,
     WEBSOCKET,
     PATH,
     ORIGINS,
@@ -75,6 +82,7 @@ class Listener:
 
     :param address: what it listens on; empty is everything.
     :param tls: it speaks TLS.
+    :param client_auth: its clients must show a certificate.
     :param websocket: which requests become WebSocket's; None: STOMP comes as it is.
     :param proxies: whose word is taken for who the client is.
     """
@@ -83,6 +91,7 @@ class Listener:
     port: int
     address: str = ""
     tls: bool = False
+    client_auth: bool = False
     websocket: Rules | None = None
     proxies: Proxies = NO_PROXIES
 
@@ -106,10 +115,13 @@ class Listener:
         return "stomp[SSL/TLS]" if self.tls else "stomp[TCP]"
 
 
-def read_listeners(settings: Settings, hostname: str) -> tuple[Listener, ...]:
+def read_listeners(
+    settings: Settings, hostname: str, client_auth: bool = False
+) -> tuple[Listener, ...]:
     """Return the listeners besides ``tcp`` and ``tls`` that settings give.
 
     :param hostname: the address of those that have none of their own.
+    :param client_auth: whether those that speak TLS and do not say so ask for certificates.
     :raises SettingsError: one of them cannot be.
     """
     names = dict.fromkeys(name for setting in SETTINGS for name in settings.names(setting))
@@ -119,7 +131,7 @@ def read_listeners(settings: Settings, hostname: str) -> tuple[Listener, ...]:
             wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies here"
             raise SettingsError([settings.problem(given[0], wanted, name)])
         names.pop(name, None)
-    return tuple(_read(settings, name, hostname) for name in names)
+    return tuple(_read(settings, name, hostname, client_auth) for name in names)
 
 
 def read_proxies(settings: Settings, name: str) -> Proxies:
@@ -140,7 +152,7 @@ def read_proxies(settings: Settings, name: str) -> Proxies:
         ) from None
 
 
-def _read(settings: Settings, name: str, hostname: str) -> Listener:
+def _read(settings: Settings, name: str, hostname: str, client_auth: bool) -> Listener:
     if not _NAME.fullmatch(name) or not settings.is_given(PORT, name):
         given = next(each for each in SETTINGS if settings.is_given(each, name))
         wanted = (
@@ -149,6 +161,12 @@ def _read(settings: Settings, name: str, hostname: str) -> Listener:
             else "a name of at most 40 letters, digits, _ and -"
         )
         raise SettingsError([settings.problem(given, wanted, name)])
+    tls = settings.named(ENCRYPTED, name)
+    if settings.is_given(CLIENT_AUTH, name):
+        client_auth = settings.named(CLIENT_AUTH, name)
+        if client_auth and not tls:
+            wanted = f"imq.bridge.stomp.listener.{name}.tls=true, too"
+            raise SettingsError([settings.problem(CLIENT_AUTH, wanted, name)])
     websocket = None
     if settings.named(WEBSOCKET, name):
         path, origins = settings.named(PATH, name), settings.named(ORIGINS, name)
@@ -171,7 +189,8 @@ def _read(settings: Settings, name: str, hostname: str) -> Listener:
         name,
         settings.named(PORT, name),
         settings.named(ADDRESS, name) or hostname,
-        settings.named(ENCRYPTED, name),
+        tls,
+        tls and client_auth,
         websocket,
         read_proxies(settings, name),
     )

@@ -7,20 +7,19 @@ Owns which ports are open, in which state the bridge is, and what all connection
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from os import urandom
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from cryptography.x509 import Certificate
-from twisted.internet.defer import DeferredList, DeferredLock, maybeDeferred
-from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress, IListeningPort, IReactorTime
+from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
-from gateway.instance.listening import peer_host, server_endpoint
+from gateway.instance.listening import peer_host
 from gateway.instance.logs import Log, Strangers
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.messaging.provider import Connection, Provider
@@ -30,7 +29,7 @@ from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.listeners import NO_LISTENER, TCP, Listener
 from gateway.stomp.message_encoder import MessageEncoder
-from gateway.stomp.proxies import ProxiedFactory
+from gateway.stomp.open_listeners import OpenListeners, RegisterPort
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming
@@ -38,7 +37,6 @@ from gateway.stomp.settings import SessionOptions, StompOptions, TransportOption
 from gateway.stomp.transport.admission import Admission
 from gateway.stomp.transport.connection import Shared, StompConnection
 from gateway.stomp.transport.deadlines import Wheel
-from gateway.stomp.transport.tls import tls_factory
 from gateway.stomp.transport.websocket import WebSocketConnection
 from gateway.stomp.websocket.endpoint import WebSocket
 from gateway.stomp.wire import Limits, Version
@@ -46,17 +44,6 @@ from gateway.stomp.wire import Limits, Version
 #: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed
 #: over them.
 STOP_S: Final = 10
-#: Connections that may wait to be accepted.
-_BACKLOG: Final = 511
-
-
-class RegisterPort(Protocol):
-    """The port mapper's ``register``.
-
-    It announces a port, and gives the function that takes it back.
-    """
-
-    def __call__(self, name: str, protocol: str, type: str, port: int) -> Callable[[], None]: ...
 
 
 class ServiceState(Enum):
@@ -113,8 +100,8 @@ class StompService:
 
     :param reactor: listens, and is the clock.
     :param provider: the broker behind.
-    :param tls_context_factory: makes TLS connections (a ``CertificateOptions`` or alike); needed
-        where TLS is enabled.
+    :param tls_contexts: gives what makes TLS connections for a listener (a ``CertificateOptions`` or
+        alike), or raises :class:`~gateway.stomp.transport.tls.NoTLS`.
     :param transformer: the operator's, or None.
     :param register_port: announces the ports to the port mapper, or None.
     :param log: what to log to; operators' events only.
@@ -129,7 +116,7 @@ class StompService:
         turn: Turn,
         provider: Provider,
         options: StompOptions,
-        tls_context_factory: Any = None,
+        tls_contexts: Callable[[Listener], Any] | None = None,
         transformer: MessageTransformer | None = None,
         register_port: RegisterPort | None = None,
         log: Logger | None = None,
@@ -137,13 +124,9 @@ class StompService:
         detail: Log | None = None,
         memory: MemoryBudget | None = None,
     ) -> None:
-        if options.speaks_tls and tls_context_factory is None:
-            raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
         self._reactor: Final = reactor
         self._turn: Final = turn
         self._options: Final = options
-        self._tls_context_factory: Final = tls_context_factory
-        self._register_port: Final = register_port
         self._log: Final = log or Logger()
         self.counters: Final = Counters()
         self.state = ServiceState.STOPPED
@@ -160,45 +143,39 @@ class StompService:
             memory,
         )
         self._admission: Final = self._factory.admission
-        #: By the names of listeners: what is open, and what takes a port back from the port mapper.
-        self._open: dict[str, IListeningPort] = {}
-        self._unregister: dict[str, Callable[[], None]] = {}
-        self._listeners = options.listeners
-        self._changes: Final = DeferredLock()
-        #: The ports that are in use, by the names of listeners; those that the system chose where 0
-        #: was asked for.
-        self.ports: dict[str, int] = {}
+        self.listeners: Final = OpenListeners(
+            reactor,
+            options.listeners,
+            partial(_Listening, self._factory),
+            options.transport.connect_timeout_s,
+            tls_contexts,
+            register_port,
+            self._log,
+        )
 
     @property
-    def listening(self) -> list[str]:
-        """Where it listens, one line for each listener that has a port now."""
-        ports = self.ports
-        return [one.said(ports[one.name]) for one in self._listeners if one.name in ports]
+    def ports(self) -> Mapping[str, int]:
+        """The ports that are in use, by the names of listeners."""
+        return self.listeners.ports
 
     async def start(self) -> None:
         """Listen and announce the ports; resumes a paused bridge.
 
-        :raises NoListener, WrongState: it cannot. :raises CannotListenError: a port is taken; then
-            nothing listens.
+        :raises NoListener, WrongState: it cannot. :raises CannotListenError, NoTLS: a listener
+            cannot be opened; then nothing listens.
         """
         if self.state is ServiceState.PAUSED:
             await self.resume()
             return
         if self.state is not ServiceState.STOPPED:
             raise WrongState("start", self.state)
-        if not self._listeners:
+        if not self.listeners:
             raise NoListener
         self.state = ServiceState.STARTING
         self._factory.resume()
-        self.ports = {}
         try:
-            for listener in self._listeners:
-                await self._listen(listener)
-            for listener in self._listeners:
-                self._announce(listener)
+            await self.listeners.open()
         except BaseException:
-            self._withdraw_all()
-            await self._stop_listening()
             self.state = ServiceState.STOPPED
             raise
         self.state = ServiceState.STARTED
@@ -206,104 +183,6 @@ class StompService:
             "STOMP bridge started: {ports}",
             ports=", ".join(f"{name} {port}" for name, port in self.ports.items()),
         )
-
-    async def change(self, listeners: Sequence[Listener]) -> None:
-        """Listen at these, and at no others.
-
-        Those that are as they were stay open. Clients stay, also those of a listener that goes. One
-        whose port is taken is told to the log, and is tried again at the next start.
-        """
-        await self._changes.acquire()
-        try:
-            await self._change(listeners)
-        finally:
-            self._changes.release()
-
-    async def _change(self, listeners: Sequence[Listener]) -> None:
-        wanted = {one.name: one for one in listeners}
-        for old in self._listeners:
-            if wanted.get(old.name) != old:
-                self._withdraw(old.name)
-                await self._close(old.name)
-                self.ports.pop(old.name, None)
-                self._log.info("listener {name} is closed", name=old.name)
-        for listener in listeners:
-            if listener.tls and self._tls_context_factory is None:
-                self._log.error(
-                    "listener {name} is not opened: TLS was not asked for when the gateway was started; restart it",
-                    name=listener.name,
-                )
-                del wanted[listener.name]
-        self._listeners = tuple(wanted.values())
-        if self.state is not ServiceState.STARTED:
-            return
-        for listener in self._listeners:
-            if listener.name in self._open or not await self._could_listen(listener):
-                continue
-            if self.state is not ServiceState.STARTED:
-                # It was stopped or paused meanwhile.
-                await self._close(listener.name)
-                return
-            self._announce(listener)
-            self._log.info("{said}", said=listener.said(self.ports[listener.name]))
-
-    async def _listen(self, listener: Listener) -> None:
-        """Open a listener's port, the one of before if it had one."""
-        factory: Any = _Listening(self._factory, listener)
-        if listener.tls:
-            factory = tls_factory(self._tls_context_factory, factory, self._reactor)
-        if listener.proxies:
-            patience = self._options.transport.connect_timeout_s
-            # Those that speak HTTP have another way to say it.
-            factory = ProxiedFactory(
-                factory, listener.proxies, self._reactor, patience, listener.websocket is None
-            )
-        port = self.ports.get(listener.name, listener.port)
-        listening = await server_endpoint(self._reactor, listener.address, port, _BACKLOG).listen(
-            factory
-        )
-        self._open[listener.name] = listening
-        address: Any = listening.getHost()
-        self.ports[listener.name] = address.port
-
-    async def _could_listen(self, listener: Listener) -> bool:
-        """Open a listener's port.
-
-        :returns: False: it cannot be opened, and the log says so.
-        """
-        try:
-            await self._listen(listener)
-        except CannotListenError as error:
-            self._log.error(
-                "listener {name} is not opened: {error}", name=listener.name, error=error
-            )
-            return False
-        return True
-
-    def _announce(self, listener: Listener) -> None:
-        if self._register_port is not None:
-            name, port = f"{listener.service}[bridge]", self.ports[listener.name]
-            self._unregister[listener.name] = self._register_port(
-                name, listener.protocol, "stomp[bridge]", port
-            )
-
-    def _withdraw(self, name: str) -> None:
-        remove = self._unregister.pop(name, None)
-        if remove is not None:
-            remove()
-
-    def _withdraw_all(self) -> None:
-        for name in [*self._unregister]:
-            self._withdraw(name)
-
-    async def _close(self, name: str) -> None:
-        port = self._open.pop(name, None)
-        if port is not None:
-            await maybeDeferred(port.stopListening)
-
-    async def _stop_listening(self) -> None:
-        ports, self._open = self._open, {}
-        await DeferredList([maybeDeferred(port.stopListening) for port in ports.values()])
 
     async def stop(self, reason: str = "the STOMP bridge was stopped") -> None:
         """Stop accepting, end each connection by ERROR, leave the port mapper.
@@ -317,8 +196,7 @@ class StompService:
             await self._admission.emptied()
             return
         self.state = ServiceState.STOPPING
-        self._withdraw_all()
-        await self._stop_listening()
+        await self.listeners.close()
         with self._turn:
             for connection in self._admission.connections:
                 connection.session.fail(BridgeStopped(reason))
@@ -378,27 +256,18 @@ class StompService:
             raise WrongState("pause", self.state)
         self.state = ServiceState.PAUSED
         self._factory.pause()
-        await self._stop_listening()
+        await self.listeners.suspend()
         self._log.info("STOMP bridge paused")
 
     async def resume(self) -> None:
         """Accept and deliver again.
 
         :raises WrongState: it is not paused.
-        :raises CannotListenError: it stays paused.
+        :raises CannotListenError, NoTLS: it stays paused.
         """
         if self.state is not ServiceState.PAUSED:
             raise WrongState("resume", self.state)
-        try:
-            for listener in self._listeners:
-                # What had no port before the pause keeps no other from going on.
-                if listener.name in self.ports:
-                    await self._listen(listener)
-                elif await self._could_listen(listener):
-                    self._announce(listener)
-        except BaseException:
-            await self._stop_listening()
-            raise
+        await self.listeners.go_on()
         self.state = ServiceState.STARTED
         self._factory.resume()
         self._log.info("STOMP bridge resumed")

@@ -303,6 +303,7 @@ class StompOptions:
     """The settings of the STOMP bridge as values.
 
     :param hostname: the address to listen on; empty is every one.
+    :param tls_client_auth: the clients of the listener ``tls`` must show a certificate.
     :param tcp_proxies: and
     :param tls_proxies: whose word these two listeners take.
     :param others: listeners besides those that the settings of ``tcp`` and ``tls`` describe.
@@ -313,6 +314,7 @@ class StompOptions:
     tcp_port: int = TCP_PORT.default
     tls_enabled: bool = TLS_ENABLED.default
     tls_port: int = TLS_PORT.default
+    tls_client_auth: bool = TLS_REQUIRE_CLIENT_AUTH.default
     tcp_proxies: Proxies = NO_PROXIES
     tls_proxies: Proxies = NO_PROXIES
     others: tuple[Listener, ...] = ()
@@ -324,15 +326,15 @@ class StompOptions:
         """Where the bridge listens."""
         tcp = Listener(listeners.TCP, self.tcp_port, self.hostname, proxies=self.tcp_proxies)
         tls = Listener(
-            listeners.TLS, self.tls_port, self.hostname, tls=True, proxies=self.tls_proxies
+            listeners.TLS,
+            self.tls_port,
+            self.hostname,
+            tls=True,
+            client_auth=self.tls_client_auth,
+            proxies=self.tls_proxies,
         )
         wanted = ((tcp, self.tcp_enabled), (tls, self.tls_enabled))
         return (*(listener for listener, enabled in wanted if enabled), *self.others)
-
-    @property
-    def speaks_tls(self) -> bool:
-        """Whether there is a listener for TLS, which needs a certificate."""
-        return any(listener.tls for listener in self.listeners)
 
     @classmethod
     def read(cls, settings: Settings, version: str, hostname: str = "") -> StompOptions:
@@ -373,15 +375,17 @@ class StompOptions:
             input_rate=settings[INPUT_RATE],
         )
         address = settings[HOSTNAME] or hostname
+        client_auth = settings[TLS_REQUIRE_CLIENT_AUTH]
         return cls(
             hostname=address,
             tcp_proxies=read_proxies(settings, listeners.TCP),
             tls_proxies=read_proxies(settings, listeners.TLS),
-            others=read_listeners(settings, address),
+            others=read_listeners(settings, address, client_auth),
             tcp_enabled=settings[TCP_ENABLED],
             tcp_port=settings[TCP_PORT],
             tls_enabled=settings[TLS_ENABLED],
             tls_port=settings[TLS_PORT],
+            tls_client_auth=client_auth,
             session=session,
             transport=transport,
         )

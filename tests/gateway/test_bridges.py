@@ -31,6 +31,7 @@ from gateway.exit_codes import StartRefused
 from gateway.instance import crashpoints
 from gateway.instance.logs import open_logs
 from gateway.reactor.turn import Turn
+from gateway.tls import ServerContexts
 from tests.bridge.link_pair import clock
 from tests.contract.backends.embedded import EmbeddedMemory
 from tests.on_reactor import on_reactor
@@ -56,7 +57,12 @@ class Instance:
             self.configuration,
             self.logs,
             provider,
-            StompParts(Turn(clock), None, None, self._register),
+            StompParts(
+                Turn(clock),
+                ServerContexts(self.configuration.layout, self.configuration.settings),
+                None,
+                self._register,
+            ),
         )
         self.manager: BridgeServiceManager = loader.load_all(listed(self.configuration))
 

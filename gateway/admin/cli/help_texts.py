@@ -92,6 +92,11 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   list    cxn    [-svn SERVICE]
   query   cxn    -n ID
   destroy cxn    -n ID
+  list    svc
+  query   svc    -n SERVICE
+  pause   svc    -n SERVICE
+  resume  svc    -n SERVICE
+  reload  svc
   list    txn
   query   txn    -n ID
   commit  txn    -n ID
@@ -106,7 +111,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -u NAME          the administrator; asked for if not given
   -passfile FILE   has imq.imqcmd.password; asked for if not given
-  -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the transaction, the broker
+  -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the service, the
+                   transaction, the broker
   -o NAME=VALUE    a property: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior, useDMQ,
                    maxNumActiveConsumers (queues), maximumRedeliveries, initialRedeliveryDelay,
                    redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay;
@@ -152,6 +158,12 @@ Examples:
       imqcmd list dur -d quotes -u admin
       imqcmd destroy dur -n mySubscription -c myClientID -u admin
 
+  Where clients may connect; then close one of these ports, open it again, and heed changed settings of listeners:
+      imqcmd list svc -u admin
+      imqcmd pause svc -n stomp-web -u admin
+      imqcmd resume svc -n stomp-web -u admin
+      imqcmd reload svc -u admin
+
   Branches of XA transactions that their coordinator has prepared, and the end of one whose coordinator is gone:
       imqcmd list txn -u admin
       imqcmd rollback txn -n 4a4d5100.0e74...01.04686572... -u admin
@@ -172,9 +184,5 @@ INSTEAD: Final[Mapping[str, str]] = {
     "restart bkr": "restart its service",
     "pause bkr": "pause the STOMP bridge with 'imqbridgemgr pause bridge'",
     "resume bkr": "resume the STOMP bridge with 'imqbridgemgr resume bridge'",
-    "list svc": "'imqbridgemgr list bridge' lists the services that clients come by",
-    "query svc": "'imqbridgemgr list bridge' lists the services that clients come by",
-    "pause svc": "pause a bridge with 'imqbridgemgr pause bridge'",
-    "resume svc": "resume a bridge with 'imqbridgemgr resume bridge'",
-    "update svc": "settings are in the instance's gateway.properties",
+    "update svc": "settings are in the instance's gateway.properties; 'imqcmd reload svc' has those of the listeners read again",
 }

@@ -100,6 +100,10 @@ def _connection(options: Namespace) -> Sequence[str]:
     return [table(("Connection ID",), [(options.name,)])]
 
 
+def _service(options: Namespace) -> Sequence[str]:
+    return [table(("Service Name",), [(options.name,)])]
+
+
 def _transaction(options: Namespace) -> Sequence[str]:
     return [table(("Transaction ID",), [(options.name,)])]
 
@@ -250,6 +254,41 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         request("DELETE", "/v1/connection", id="name"),
         _connection,
         needs=("-n",),
+    ),
+    ("list", "svc"): Command(
+        title="Listing all the services on the broker specified by:",
+        ask=request("GET", "/v1/services"),
+        render=lambda options, answer: [render.services_table(answer["services"])],
+        done="Successfully listed services.",
+    ),
+    ("query", "svc"): Command(
+        title="Querying the service where:",
+        subject=_service,
+        ask=_one_of("/v1/services", "services", "service", "there is no service"),
+        render=lambda options, answer: [render.service_details(answer)],
+        done="Successfully queried the service.",
+        needs=("-n",),
+    ),
+    **{
+        (order, "svc"): _change(
+            order,
+            done,
+            "service",
+            request("POST", f"/v1/services/{order}", service="name"),
+            _service,
+            doing=doing,
+            needs=("-n",),
+        )
+        for order, done, doing in (
+            ("pause", "paused", "Pausing"),
+            ("resume", "resumed", "Resuming"),
+        )
+    },
+    ("reload", "svc"): Command(
+        title="Reading the settings of the services again on the broker specified by:",
+        ask=request("POST", "/v1/services/reload"),
+        render=lambda options, answer: [render.services_table(answer["services"])],
+        done="Successfully read the settings of the services again.",
     ),
     ("list", "txn"): Command(
         title="Listing all the prepared transactions on the broker specified by:",

@@ -133,6 +133,17 @@ connections_table = partial(
         ("Held By", "holder"),
     ),
 )
+#: ``list svc``.
+services_table = partial(
+    table_of,
+    (
+        ("Service Name", "service"),
+        ("Port Number", lambda each: _port(each)),
+        ("Service State", "state"),
+        ("Protocol", "protocol"),
+        ("Connections", "connections"),
+    ),
+)
 #: ``list txn``.
 branches_table = partial(
     table_of,
@@ -268,6 +279,25 @@ def connection_details(each: Json) -> str:
             ("Unacknowledged", each["unacknowledged"]),
         ]
     )
+
+
+def service_details(each: Json) -> str:
+    """``query svc``."""
+    return listed(
+        [
+            ("Service Name", each["service"]),
+            ("Service State", each["state"]),
+            ("Port Number", _port(each)),
+            ("Host", each["address"] or "*"),
+            ("Protocol", each["protocol"]),
+            ("Connections", each["connections"]),
+            *([("Not Opened", each["problem"])] if each["problem"] else []),
+        ]
+    )
+
+
+def _port(service: Json) -> str:
+    return f"{service['port']} ({'dynamic' if service['chosen'] else 'static'})"
 
 
 def branch_details(each: Json) -> str:

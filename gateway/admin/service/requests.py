@@ -36,6 +36,7 @@ from bridge.xa.errors import UnknownTransaction
 from bridge.xa.errors import WrongState as WrongStateOfTransaction
 from gateway.instance.settings import SettingsError
 from gateway.messaging.errors import MessagingError
+from gateway.stomp.open_listeners import ListenerFailed, ListenersRefused, UnknownListener
 
 JSON: Final = "application/json"
 #: Parts of a long answer that are written at once.
@@ -323,6 +324,9 @@ _REFUSALS: Final[Mapping[type[Exception], tuple[str, HTTPStatus]]] = {
     UnknownTransaction: ("unknown_transaction", HTTPStatus.NOT_FOUND),
     WrongStateOfTransaction: ("wrong_state", HTTPStatus.CONFLICT),
     SettingsError: ("configuration", HTTPStatus.CONFLICT),
+    ListenersRefused: ("configuration", HTTPStatus.CONFLICT),
+    UnknownListener: ("unknown_service", HTTPStatus.NOT_FOUND),
+    ListenerFailed: ("cannot_listen", HTTPStatus.CONFLICT),
     MessagingError: ("messaging", HTTPStatus.CONFLICT),
 }
 

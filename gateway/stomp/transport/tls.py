@@ -91,6 +91,10 @@ class SniffingTLS(TLSMemoryBIOProtocol):
         self.transport.loseConnection()  # type: ignore[union-attr]
 
 
+class NoTLS(Exception):
+    """There is nothing to make TLS connections with; the text says why."""
+
+
 def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSMemoryBIOFactory:
     """A factory of TLS servers.
 

@@ -674,12 +674,15 @@ async def test_silence(imq: Live) -> None:
         ((), "a subcommand is missing"),
         (
             ("make", "dst"),
-            "there is no subcommand make; expected one of commit, create, destroy, forget, list, purge, query, quiesce, rollback, shutdown, takeover, update",
+            "there is no subcommand make; expected one of commit, create, destroy, forget, list, pause, purge, query, quiesce, reload, resume, rollback, shutdown, takeover, update",
         ),
-        (("list",), "there is no list; expected list dst or msg or dur or cxn or txn or bkr"),
+        (
+            ("list",),
+            "there is no list; expected list dst or msg or dur or cxn or svc or txn or bkr",
+        ),
         (
             ("list", "things"),
-            "there is no list things; expected list dst or msg or dur or cxn or txn or bkr",
+            "there is no list things; expected list dst or msg or dur or cxn or svc or txn or bkr",
         ),
         (("create", "dst", "-n", "x"), "-t is missing: create dst needs -t and -n"),
         (("create", "dst", "-t", "q"), "-n is missing: create dst needs -t and -n"),

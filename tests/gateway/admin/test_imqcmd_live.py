@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.client import Client
-from tests.gateway_process import HOST, ROOT, GatewayProcess
+from tests.gateway_process import HOST, ROOT, GatewayProcess, free_port
 
 pytestmark = pytest.mark.process
 
@@ -49,6 +49,47 @@ def imqcmd(gateway: GatewayProcess, *arguments: str, code: int = 0) -> Any:
     )
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stderr if code else done.stdout)
+
+
+def test_services_come_and_go(gateway: GatewayProcess) -> None:
+    file = gateway.directory / "etc" / "gateway.properties"
+    kept, port = file.read_text(), free_port()
+    web = f"imq.bridge.stomp.listener.web.port={port}\nimq.bridge.stomp.listener.web.ws=true\n"
+    [tcp] = imqcmd(gateway, "list", "svc")["services"]
+    client = Client(gateway.port)
+    client.connect()
+    file.write_text(kept + web)
+    assert imqcmd(gateway, "reload", "svc")["services"] == [
+        {**tcp, "connections": 1},
+        {
+            "service": "stomp-web",
+            "port": port,
+            "chosen": False,
+            "address": HOST,
+            "protocol": "stomp[WS]",
+            "state": "RUNNING",
+            "problem": "",
+            "connections": 0,
+        },
+    ]
+    assert gateway.mapped_ports() == {gateway.port, port}
+    # One is paused by itself, and the client that came by it stays.
+    assert imqcmd(gateway, "pause", "svc", "-n", "stomp")["state"] == "PAUSED"
+    with pytest.raises(ConnectionRefusedError):
+        Client(gateway.port)
+    client.put("/queue/orders", "still here")
+    assert imqcmd(gateway, "query", "svc", "-n", "stomp")["connections"] == 1
+    assert imqcmd(gateway, "resume", "svc", "-n", "stomp")["state"] == "RUNNING"
+    Client(gateway.port).connect()
+    # Settings that are wrong change nothing, and the command says which.
+    file.write_text(f"{kept}{web}imq.bridge.stomp.listener.web.path=stomp\n")
+    refused = imqcmd(gateway, "reload", "svc", code=1)["error"]
+    assert (refused["code"], "listener.web.path" in refused["text"]) == ("configuration", True)
+    file.write_text(kept)
+    assert [each["service"] for each in imqcmd(gateway, "reload", "svc")["services"]] == ["stomp"]
+    for order in ("query", "pause", "resume"):
+        refused = imqcmd(gateway, order, "svc", "-n", "stomp-web", code=1)["error"]
+        assert "there is no service stomp-web" in refused["text"]
 
 
 def test_what_was_done_survives_a_kill(gateway: GatewayProcess) -> None:

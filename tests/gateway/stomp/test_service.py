@@ -131,17 +131,24 @@ class Bridge:
         self.turn = Turn(clock)
         self.provider = RecordingProvider(self.turn)
         self.registered: dict[str, int] = {}
+        self.options = StompOptions(
+            hostname="127.0.0.1",
+            **{
+                "tcp_port": 0,
+                "tls_port": 0,
+                "tls_enabled": tls,
+                "tls_client_auth": client_auth,
+                **options,
+            },
+            session=session or SessionOptions(),
+            transport=transport or TransportOptions(),
+        )
         self.service = StompService(
             clock,
             self.turn,
             self.provider,
-            StompOptions(
-                hostname="127.0.0.1",
-                **{"tcp_port": 0, "tls_port": 0, "tls_enabled": tls, **options},
-                session=session or SessionOptions(),
-                transport=transport or TransportOptions(),
-            ),
-            CERTIFICATES.server(client_auth) if tls else None,
+            self.options,
+            (lambda listener: CERTIFICATES.server(listener.client_auth)) if tls else None,
             register_port=self._register,
         )
 

@@ -33,7 +33,7 @@ from wsproto.events import (
 
 from gateway.messaging.provider import Connection
 from gateway.stomp.listeners import Listener
-from gateway.stomp.settings import TransportOptions
+from gateway.stomp.settings import SessionOptions, TransportOptions
 from gateway.stomp.websocket.codes import Code
 from gateway.stomp.websocket.upgrade import Rules
 from gateway.stomp.wire import Frame, FrameParser, Limits, Version
@@ -44,7 +44,8 @@ from tests.on_reactor import on_reactor
 pytestmark = pytest.mark.process
 
 _LISTENERS = tuple(
-    Listener(name, 0, "127.0.0.1", name == "secure", Rules()) for name in ("web", "secure")
+    Listener(name, 0, "127.0.0.1", tls=name == "secure", websocket=Rules())
+    for name in ("web", "secure")
 )
 _SUBSCRIBE = b"SUBSCRIBE\nid:s\ndestination:/queue/a\nreceipt:r\n\n\0"
 
@@ -104,11 +105,11 @@ def _binary(octets: bytes) -> BytesMessage:
 
 
 class Served(Bridge):
-    async def browser(self, name: str = "web", **request: Any) -> Browser:
+    async def browser(self, name: str = "web", shows: bool = False, **request: Any) -> Browser:
         endpoint: Any
         if name == "secure":
             endpoint = HostnameEndpoint(clock, "127.0.0.1", self.service.ports[name])
-            endpoint = wrapClientTLS(CERTIFICATES.client(), endpoint)
+            endpoint = wrapClientTLS(CERTIFICATES.client(shows), endpoint)
         else:
             endpoint = TCP4ClientEndpoint(clock, "127.0.0.1", self.service.ports[name])
         browser: Browser = await connectProtocol(endpoint, Browser(**request))  # type: ignore[no-untyped-call]
@@ -132,7 +133,7 @@ async def serving() -> AsyncIterator[Serving]:
     bridges: list[Served] = []
 
     async def start(**options: Any) -> Served:
-        bridge = Served(tls=True, others=_LISTENERS, **options)
+        bridge = Served(tls=True, **{"others": _LISTENERS, **options})
         await bridge.service.start()
         bridges.append(bridge)
         return bridge
@@ -153,7 +154,7 @@ async def test_its_ports_are_announced_and_withdrawn() -> None:
         "stomp-web[bridge] stomp[WS] stomp[bridge]": ports["web"],
         "stomp-secure[bridge] stomp[WSS] stomp[bridge]": ports["secure"],
     }
-    assert bridge.service.listening == [
+    assert bridge.service.listeners.said == [
         f"STOMP over TCP on 127.0.0.1:{ports['tcp']}",
         f"STOMP over TLS on 127.0.0.1:{ports['tls']}",
         f"STOMP over WebSocket on 127.0.0.1:{ports['web']}, listener web",
@@ -183,6 +184,18 @@ async def test_a_session_sends_receives_and_ends(name: str, serving: Serving) ->
     [close] = browser.of(CloseConnection)
     assert (close.code, close.reason) == (Code.NORMAL, "the session has ended")
     await until(lambda: not bridge.service.counters.connections)
+
+
+@on_reactor
+async def test_a_certificate_stands_in_for_login(serving: Serving) -> None:
+    asking = Listener("secure", 0, "127.0.0.1", True, True, Rules())
+    bridge = await serving(others=(asking,), session=SessionOptions(certificate_login=True))
+    browser = await bridge.browser("secure", shows=True)
+    await browser.heard(AcceptConnection)
+    browser.say(_binary(b"CONNECT\naccept-version:1.2\n\n\0"))
+    [answer] = await browser.framed(1)
+    assert answer.head.command == "CONNECTED"
+    assert bridge.provider.credentials.certificate == "alice"
 
 
 @on_reactor
@@ -222,11 +235,12 @@ async def test_a_ping_is_answered_in_the_midst_of_a_frame(serving: Serving) -> N
     browser.say(
         _binary(b"SEND\ndestination:/queue/a\nreceipt:1\n\nha"),
         Ping(payload=b"there?"),
+        Ping(payload=b"and there?"),
         Pong(payload=b"unasked"),
         _binary(b"lf\0"),
     )
-    [pong] = await browser.heard(Pong)
-    assert pong.payload == b"there?"
+    answers = await browser.heard(Pong, 2)
+    assert [pong.payload for pong in answers] == [b"there?", b"and there?"]
     await browser.framed(1)
 
 
