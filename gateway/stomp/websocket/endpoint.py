@@ -15,6 +15,9 @@ from gateway.stomp.websocket.frames import FrameReader, Opcode
 from gateway.stomp.websocket.upgrade import Agreed, Rules, Upgrade, UpgradeRefused
 
 _CLOSE: Final = Opcode.CLOSE
+#: Octets of answers to pings that may wait. What comes then is answered in their place: the newest
+#: ping's answer is enough (RFC 6455, section 5.5.3).
+_ANSWERS: Final = 1024
 
 
 class WebSocket:
@@ -28,10 +31,9 @@ class WebSocket:
         self._upgrade: Final = Upgrade(rules)
         self._reader: Final = FrameReader()
         self.agreed: Agreed | None = None
-        #: What is sent before the next message: the answer to the request, and to the newest ping,
-        #: which is enough (RFC 6455, section 5.5.3).
+        #: What is sent before the next message: the answer to the request, and those to pings.
         self._due = b""
-        self._pong = b""
+        self._pongs = b""
         #: Octets of STOMP were among those that were sent last.
         self.has_spoken = False
         #: What is sent behind it, as the last: a Close frame, or an answer that there will be no
@@ -44,7 +46,7 @@ class WebSocket:
     @property
     def has_due(self) -> bool:
         """Whether something is to be sent, be there a message or not."""
-        return bool(self._due or self._pong) or (self._goodbye is not None and not self._ended)
+        return bool(self._due or self._pongs) or (self._goodbye is not None and not self._ended)
 
     @property
     def closed_by_client(self) -> bool:
@@ -78,7 +80,8 @@ class WebSocket:
                     # For when all that the client is owed was sent.
                     self._answer = answer
                 elif answer and self._goodbye is None:
-                    self._pong = answer
+                    few = len(self._pongs) < _ANSWERS
+                    self._pongs = self._pongs + answer if few else answer
             self._reader.controls.clear()
         return carried
 
@@ -90,7 +93,7 @@ class WebSocket:
 
         :param parts: whole frames of STOMP, or heart-beats.
         """
-        due, self._due, self._pong = self._due + self._pong, b"", b""
+        due, self._due, self._pongs = self._due + self._pongs, b"", b""
         payload = b"".join(parts) if self.agreed is not None and not self._ended else b""
         self.has_spoken = bool(payload)
         if payload:
