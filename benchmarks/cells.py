@@ -21,6 +21,7 @@ from benchmarks import (
     pipeline_cells,
     requests,
     steady_cells,
+    web,
 )
 from benchmarks.cell import Cell, Row, Timing
 from benchmarks.goals import AtMost, Below, Goal, NoneLost
@@ -197,6 +198,7 @@ def quick() -> list[Cell]:
         _idle(1000, tls=False),
         JOURNAL,
         STREAM,
+        *web.quick(),
         *link_cells.quick(),
         *once_cells.quick(),
         *pipeline_cells.quick(),
@@ -217,6 +219,7 @@ def full() -> Iterator[Cell]:
     yield _idle(5000, tls=True)
     yield crowd.crowd(10_000)
     yield from certified.readme()
+    yield from web.quick()
     yield JOURNAL
     yield STREAM
     yield from link_cells.full()

@@ -192,11 +192,11 @@ class Endpoint:
         :raises Refused: when the receipt does not come within :data:`PATIENCE`.
         """
         self.socket.settimeout(PATIENCE)
-        self._exchange(
-            b"".join([*self._pending, frame("DISCONNECT", {"receipt": "bye-r"})]),
-            b"RECEIPT",
-            b"bye-r",
-        )
+        bye = ("DISCONNECT", {"receipt": "bye-r"})
+        if not self._dialect.says_goodbye:
+            # What has done nothing when the connection is closed.
+            bye = ("BEGIN", {"transaction": "bye", "receipt": "bye-r"})
+        self._exchange(b"".join([*self._pending, frame(*bye)]), b"RECEIPT", b"bye-r")
         self._pending.clear()
         self._deliver_early()
         self._poll.forget(self)

@@ -40,6 +40,7 @@ class Dialect:
     :param queue_headers: what SUBSCRIBE to a ``/queue/`` needs so that several connections share
         it.
     :param queue_prefix: what stands for ``/queue/`` in a SEND to a queue that exists.
+    :param says_goodbye: whether DISCONNECT gets the receipt that it asks for.
     :param subscribes_to_replies: whether a ``/temp-queue/`` used in ``reply-to`` must be SUBSCRIBEd
         to by its creator.
     """
@@ -47,6 +48,7 @@ class Dialect:
     host: str = "localhost"
     queue_headers: tuple[tuple[str, str], ...] = ()
     queue_prefix: str = "/queue/"
+    says_goodbye: bool = True
     subscribes_to_replies: bool = True
 
     def sends_to(self, destination: str) -> str:
@@ -423,12 +425,27 @@ class RabbitMQ(Peer):
         if not server.exists() or epmd is None:
             raise NotInstalled("RabbitMQ is missing: apt-get install rabbitmq-server")
         environment = self.environment()
+        if self.tls:
+            self._make_keys()
+        (self.folder / "rabbitmq.conf").write_text("\n".join(self.configuration()) + "\n")
+        (self.folder / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
+        # Otherwise the server starts a port mapper of its own, which detaches itself and outlives
+        # it.
+        self._epmd = ProcessTree(
+            [epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)],
+            environment,
+            self.folder,
+            self.log,
+        )
+        return ProcessTree([str(server)], environment, self.folder, self.log)
+
+    def configuration(self) -> list[str]:
+        """Return the lines of its file of settings."""
         lines = [
             f"listeners.tcp.default = 127.0.0.1:{self.amqp_port}",
             f"stomp.listeners.tcp.1 = 127.0.0.1:{self.port}",
         ]
         if self.tls:
-            self._make_keys()
             lines += [
                 f"stomp.listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
                 f"ssl_options.cacertfile = {self.keys}/ca.pem",
@@ -440,17 +457,7 @@ class RabbitMQ(Peer):
                     "ssl_options.verify = verify_peer",
                     "ssl_options.fail_if_no_peer_cert = true",
                 ]
-        (self.folder / "rabbitmq.conf").write_text("\n".join(lines) + "\n")
-        (self.folder / "enabled_plugins").write_text(f"[{','.join(self.plugins)}].\n")
-        # Otherwise the server starts a port mapper of its own, which detaches itself and outlives
-        # it.
-        self._epmd = ProcessTree(
-            [epmd, "-address", "127.0.0.1", "-port", str(self._epmd_port)],
-            environment,
-            self.folder,
-            self.log,
-        )
-        return ProcessTree([str(server)], environment, self.folder, self.log)
+        return lines
 
     def environment(self) -> dict[str, str]:
         """The environment of the server and of its commands."""
