@@ -33,7 +33,9 @@ _MASK = bytes(4)
 
 
 class WebSocketed:
-    """A socket whose octets go through a WebSocket. For a load: it has no limits and no checks.
+    """A socket whose octets go through a WebSocket.
+
+    It is for a load: it has no limits and no checks.
 
     :param plain: is connected.
     :raises OSError: the server does not agree.
@@ -72,12 +74,18 @@ class WebSocketed:
         return getattr(self._plain, name)
 
     def sendall(self, octets: bytes) -> None:
-        """As a socket's; the octets begin with those that would have blocked, if any."""
+        """As a socket's.
+
+        The octets begin with those that would have blocked, if any.
+        """
         self._plain.sendall(self._unsent + _messages(octets[self._begun :]))
         self._unsent, self._begun = b"", 0
 
     def send(self, octets: memoryview | bytes) -> int:
-        """As a socket's, but all or nothing: what would block must be given again, unchanged."""
+        """As a socket's, but all or nothing.
+
+        What would block must be given again, unchanged.
+        """
         if not self._begun:
             self._unsent, self._begun = _messages(bytes(octets)), len(octets)
         sent = self._plain.send(self._unsent)
@@ -88,7 +96,7 @@ class WebSocketed:
         return len(octets)
 
     def recv(self, size: int) -> bytes:
-        """As a socket's; the messages of what has come, or all that is left of them."""
+        """As a socket's: what messages carry."""
         while True:
             data = self._plain.recv(size)
             if not data:
@@ -120,7 +128,7 @@ class WebSocketed:
 
 
 def _messages(octets: bytes) -> bytes:
-    """Return messages, one for each frame of STOMP; what is behind the last NUL is one, too."""
+    """Return messages, one for each frame of STOMP."""
     parts = []
     for frame in octets.split(b"\0"):
         length = len(frame) + 1

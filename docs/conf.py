@@ -34,7 +34,7 @@ def settings_page() -> str:
     from bridge.config import settings as bridge
     from bridge.providers.jms import java_command as jms
     from gateway.admin.service import settings as admin
-    from gateway.broker.properties import jdbc
+    from gateway.broker.properties import jdbc, repositories
     from gateway.broker.properties import settings as broker
     from gateway.configuration import DECLARED
     from gateway.instance import settings_general as general
@@ -54,6 +54,7 @@ def settings_page() -> str:
             "They have an effect with ``imq.persist.store=jdbc``.",
             jdbc.SETTINGS,
         ),
+        Section("Who knows the users", ":doc:`/users` says more.", repositories.SETTINGS),
         Section("The journal", ":doc:`/journal` says what it is.", journal.SETTINGS),
         Section(
             "The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS

@@ -37,12 +37,9 @@ from gateway.bridges import (
     refusals,
     unlisted,
 )
-from gateway.broker.properties import settings as broker_settings
 from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.security.access import AccessError, AccessRules
-from gateway.broker.security.logins import Logins
-from gateway.broker.security.passcodes import Passcodes
-from gateway.broker.security.users import Users, UsersError
+from gateway.broker.security.users import UsersError
 from gateway.broker.store.interface import (
     StoreDamaged,
     StoreError,
@@ -70,6 +67,7 @@ from gateway.ownership import Owning, StandingBy, hurry_clients
 from gateway.reactor.clocks import make_monotonic
 from gateway.reactor.deferreds import gather
 from gateway.reactor.polls import serve_at_once
+from gateway.repositories import made_repositories
 from gateway.rereading import fetch_before, read_again
 from gateway.shared_files import sharing
 from gateway.stomp import settings as stomp_settings
@@ -120,12 +118,7 @@ class Gateway(Service):
         self._reactor = reactor
         self._signals = Signals(reactor)
         layout, settings = configuration.layout, configuration.settings
-        self._users = Users(
-            layout.users,
-            reactor,
-            Passcodes(reactor, waiting=settings[broker_settings.LOGINS_WAITING]),
-            Logins(reactor, layout.logins, settings[broker_settings.LOGIN_DELAY]),
-        )
+        self._users = made_repositories(reactor, layout, settings)
         self._rules = AccessRules(layout.access_control)
         self._tls: Final = ServerContexts(layout, settings)
         self._admin_tls: ServerContextFactory | None = None

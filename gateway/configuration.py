@@ -15,7 +15,7 @@ from bridge.config import settings as bridge_settings
 from bridge.providers.jms.java_command import SETTINGS as JAVA_SETTINGS
 from gateway import __version__
 from gateway.admin.service import settings as admin_settings
-from gateway.broker.properties import jdbc
+from gateway.broker.properties import jdbc, repositories
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.properties.jdbc import JdbcOptions, jdbc_options
 from gateway.broker.properties.settings import BrokerOptions, broker_options
@@ -38,6 +38,7 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *settings_general.SETTINGS,
     *stomp_settings.SETTINGS,
     *broker_settings.SETTINGS,
+    *repositories.SETTINGS,
     *jdbc.SETTINGS,
     *bridge_settings.SETTINGS,
     *admin_settings.SETTINGS,

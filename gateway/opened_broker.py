@@ -21,7 +21,7 @@ from gateway.broker.properties import settings as broker_settings
 from gateway.broker.properties.jdbc import JdbcOptions
 from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import AccessRules
-from gateway.broker.security.users import Users
+from gateway.broker.security.repositories import Repositories
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.store.interface import Store, StoreError
 from gateway.broker.store.memory import MemoryStore
@@ -60,7 +60,7 @@ class OpenedBroker:
         self,
         reactor: Any,
         configuration: Configuration,
-        users: Users,
+        users: Repositories,
         rules: AccessRules,
         memory: MemoryBudget,
         failed: Callable[[StoreError], None],

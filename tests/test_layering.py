@@ -72,6 +72,7 @@ COMPOSITION_MODULES = (
     "gateway.opened_broker",
     "gateway.ownership",
     "gateway.exit_codes",
+    "gateway.repositories",
     "gateway.rereading",
     "gateway.shared_files",
     "gateway.standing_orders",

@@ -39,7 +39,7 @@ from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessRules
-from gateway.broker.security.users import Users
+from gateway.broker.security.repositories import Repositories
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration
 from gateway.exit_codes import StartRefused
@@ -89,7 +89,7 @@ def admin_service(
     configuration: Configuration,
     bridges: BridgeServiceManager,
     provider: EmbeddedProvider,
-    users: Users,
+    users: Repositories,
     rules: AccessRules,
     logs: Logs,
     port_mapper: PortMapper,
@@ -140,7 +140,7 @@ def standby_admin_service(
     reactor: Any,
     configuration: Configuration,
     ownership: Ownership,
-    users: Users,
+    users: Repositories,
     rules: AccessRules,
     port_mapper: PortMapper,
     tls: ServerContextFactory | None,
@@ -184,7 +184,7 @@ def _metrics(
     )
 
 
-def administrators(users: Users, rules: AccessRules) -> Authenticate:
+def administrators(users: Repositories, rules: AccessRules) -> Authenticate:
     """Return what tells whether a user may administer.
 
     Those may whom the access control file lets connect to the ADMIN service.

@@ -491,8 +491,7 @@ _SAID_OF = {
     "those of a new instance allow every user to connect and to use every destination",
     r"imq\.(.+\.)?authentication\.type": "has no effect in this gateway: every client is asked for the name and passcode of a user in etc/users, or, "
     "with imq.bridge.stomp.tls.certificateLogin, for a certificate",
-    r"imq\.authentication\.(basic|digest)\.user_repository": "has no effect in this gateway: the users are those of the file etc/users, which imqusermgr "
-    "looks after",
+    r"imq\.authentication\.digest\.user_repository": "has no effect in this gateway: the users are those of imq.authentication.basic.user_repository",
     r"imq\.accesscontrol\.(type|file\..+)": "has no effect in this gateway: access rules are those of the instance's etc/accesscontrol.properties",
 }
 

@@ -62,6 +62,14 @@ class AuthenticationFailed(MessagingError):
         self.reason = reason
 
 
+class CredentialsEnded(MessagingError):
+    """What the user has shown when it connected holds no longer."""
+
+    def __init__(self, username: str) -> None:
+        super().__init__(f"the token of user '{username}' has ended")
+        self.username = username
+
+
 class AccessDenied(DestinationError):
     """The access control file does not allow this user this operation there."""
 

@@ -88,12 +88,15 @@ class Credentials:
         confined to the loopback.
     :param certificate: the name that a verified client certificate vouches for, where the operator
         accepts that in place of a passcode.
+    :param certificate_groups: the groups that it vouches for, where the operator takes them from
+        there; the user then need not be known otherwise. None: it vouches for none.
     """
 
     username: str
     passcode: str
     address: str = ""
     certificate: str | None = None
+    certificate_groups: frozenset[str] | None = None
 
     def __repr__(self) -> str:
         return f"Credentials({self.username!r}, {self.address!r})"
@@ -193,6 +196,10 @@ class Connection(Protocol):
         """
 
     @property
+    def user(self) -> str:
+        """The user's name, as authenticated; "" if the provider does not say."""
+
+    @property
     def product(self) -> str:
         """What the provider calls itself; never empty.
 
@@ -219,6 +226,15 @@ class Connection(Protocol):
         """Make a temporary destination with a random name.
 
         Only this connection may consume from it, and it goes with it.
+        """
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        """Go on with other credentials of the same user, such as a newer token.
+
+        Until it fires those of before hold.
+
+        Fails with AuthenticationFailed, AccessDenied; with NotSupported where a connection has its
+        credentials once and for all.
         """
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:

@@ -53,6 +53,12 @@ TLS_CERTIFICATE_LOGIN: Final = Setting(
     False,
     "Whether the common name of a verified client certificate stands in for login and passcode",
 )
+TLS_CERTIFICATE_GROUPS: Final = Setting(
+    "imq.bridge.stomp.tls.certificateGroups",
+    Boolean(),
+    False,
+    "Whether the organizational units (OU) of such a certificate are the user's groups; the user need not be in etc/users then",
+)
 CONSUMER_FLOW_LIMIT: Final = Setting(
     "imq.bridge.stomp.consumerFlowLimit",
     Integer(1),
@@ -227,6 +233,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     TLS_PORT,
     TLS_REQUIRE_CLIENT_AUTH,
     TLS_CERTIFICATE_LOGIN,
+    TLS_CERTIFICATE_GROUPS,
     CONSUMER_FLOW_LIMIT,
     MESSAGE_TRANSFORMER,
     SERVER,
@@ -270,6 +277,7 @@ class SessionOptions:
     unsubscribe_grace_ms: int = UNSUBSCRIBE_GRACE.default
     tell_user: bool = SET_JMSX_USER_ID.default
     certificate_login: bool = TLS_CERTIFICATE_LOGIN.default
+    certificate_groups: bool = TLS_CERTIFICATE_GROUPS.default
     heartbeat_send_ms: int = HEARTBEAT_SEND.default
     heartbeat_receive_ms: int = HEARTBEAT_RECEIVE.default
     max_subscriptions: int = MAX_SUBSCRIPTIONS.default
@@ -351,6 +359,7 @@ class StompOptions:
             unsubscribe_grace_ms=settings[UNSUBSCRIBE_GRACE],
             tell_user=settings[SET_JMSX_USER_ID],
             certificate_login=settings[TLS_CERTIFICATE_LOGIN],
+            certificate_groups=settings[TLS_CERTIFICATE_GROUPS],
             heartbeat_send_ms=settings[HEARTBEAT_SEND],
             heartbeat_receive_ms=settings[HEARTBEAT_RECEIVE],
             max_subscriptions=settings[MAX_SUBSCRIPTIONS],

@@ -1,4 +1,4 @@
-"""Each feature of stompjs against a real gateway, in Node.js and in a page."""
+"""Each feature of stompjs against a real gateway."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Mode
+from gateway.messaging.provider import Credentials, Mode
 from gateway.reactor.deferreds import shield
 
 # How a session settles, with the constants of Link.java.
@@ -191,6 +191,7 @@ class JMSConnection:
         self.client_id = opened.client_id
         #: What the provider calls itself, else the class of its connection factory.
         self.product = opened.product or class_name
+        self.user = ""
         self._factory = factory
         self._class_name = class_name
         self._individual = factory.individual_mode(class_name)
@@ -285,6 +286,9 @@ class JMSConnection:
 
         made.addErrback(lambda failure: self.fail(_translated(failure.value)))
         return destination
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        return fail(NotSupported("new credentials"))
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         try:

@@ -28,7 +28,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     UnknownSubscription,
 )
-from gateway.messaging.provider import Mode, XASession
+from gateway.messaging.provider import Credentials, Mode, XASession
 from gateway.stomp.brokers import Dialect
 
 
@@ -60,6 +60,7 @@ class BrokerConnection:
     ) -> None:
         self.client_id = client_id
         self.product = product
+        self.user = ""
         self._wire = wire
         self._dialect = dialect
         self.state = ConnectionState(
@@ -91,6 +92,9 @@ class BrokerConnection:
     def temporary(self, kind: Kind) -> Destination:
         self.state.check_open()
         raise NotSupported("temporary")
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        return fail(NotSupported("new credentials"))
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         try:

@@ -21,6 +21,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,10 +63,18 @@ _FORBIDDEN: Final = ":,*"
 
 @dataclass(frozen=True)
 class Principal:
-    """An authenticated user, with the groups it is in."""
+    """An authenticated user, with the groups it is in.
+
+    :param until: when what it has shown ends, in seconds since the epoch; None: never.
+    :param repository: which repository knows it.
+    :param vouched: groups that its certificate vouches for, whatever the file says; None: none.
+    """
 
     name: str
     groups: frozenset[str]
+    until: float | None = None
+    repository: str = "file"
+    vouched: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,10 +168,7 @@ class Users:
                 raise AuthenticationFailed(name, "the passcode is empty")
             if name and name != certificate:
                 raise AuthenticationFailed(name, "the client certificate is another user's")
-            user = self._users.get(certificate)
-            if user is None:
-                raise AuthenticationFailed(certificate, "the client certificate's user is unknown")
-            return _admitted(user, credentials.address)
+            return self._vouched(certificate, credentials.certificate_groups, credentials.address)
         address = counted_address(credentials.address)
         rank = Rank.KNOWN if self._logins.is_known(name, address) else Rank.OTHER
         while True:
@@ -197,10 +203,35 @@ class Users:
         :raises AuthenticationFailed: the user was deleted, is inactive, or may no longer connect
             from there.
         """
+        if principal.vouched is not None:
+            return self._vouched(principal.name, principal.vouched, address)
         user = self._users.get(principal.name)
         if user is None:
             raise AuthenticationFailed(principal.name, "the user was deleted")
         return _admitted(user, address)
+
+    def _vouched(self, name: str, groups: frozenset[str] | None, address: str) -> Principal:
+        """Return the user of a certificate.
+
+        :param groups: that it vouches for, besides those that the file has; None: the file must
+            have the user.
+        :raises AuthenticationFailed: the user may not connect.
+        """
+        user = self._users.get(name)
+        if user is not None:
+            admitted = _admitted(user, address)
+            return replaced(admitted, groups=admitted.groups | (groups or set()), vouched=groups)
+        if groups is None:
+            raise AuthenticationFailed(name, "the client certificate's user is unknown")
+        try:
+            named = frozenset(check_name(group, "group") for group in groups)
+            return Principal(check_name(name), named, vouched=groups)
+        except ValueError as error:
+            raise AuthenticationFailed(name, f"the client certificate: {error}") from None
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a user of that name."""
+        return name in self._users
 
     def close(self) -> None:
         """Stop the threads that verify, and keep who has logged in."""

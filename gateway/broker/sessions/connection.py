@@ -35,7 +35,7 @@ from gateway.messaging.errors import (
     SelectorTooCostly,
     UnknownSubscription,
 )
-from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, XASession
+from gateway.messaging.provider import ConsumerSpec, Credentials, Deliver, Mode, XASession
 from gateway.messaging.selector.selector import Selector, parse
 
 #: What the embedded broker calls itself.
@@ -51,6 +51,7 @@ class EmbeddedConnection:
     :param address: the client's; "" for a user inside this process, whose transactions count in the
         memory of the broker.
     :param random_name: makes a name that cannot be guessed.
+    :param renewing: verifies other credentials of the user.
     :param ended: called when it has ended.
     """
 
@@ -65,6 +66,7 @@ class EmbeddedConnection:
         address: str,
         *,
         random_name: Callable[[], str],
+        renewing: Callable[[EmbeddedConnection, Credentials], Deferred[None]],
         ended: Callable[[EmbeddedConnection], None],
     ) -> None:
         self.broker = broker
@@ -82,6 +84,7 @@ class EmbeddedConnection:
             Origin(number, principal.name, address),
         )
         self._random_name = random_name
+        self._renewing = renewing
         self._ended = ended
         self._lost: Callable[[MessagingError], None] | None = lost
         self._error: MessagingError | None = None
@@ -297,6 +300,9 @@ class EmbeddedConnection:
             "{destination} is made for user '{user}'", destination=str(destination), user=self.user
         )
         return destination
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        return self._renewing(self, credentials)
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         self.routing.check_open()

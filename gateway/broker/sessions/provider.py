@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import ceil
 from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -13,11 +15,21 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.connection import EmbeddedConnection
+from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Kind
-from gateway.messaging.errors import AccessDenied, ClientIdInUse, MessagingError
+from gateway.messaging.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    ClientIdInUse,
+    CredentialsEnded,
+    MessagingError,
+)
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Capabilities, Connection, ConsumerSpec, Credentials, Waiting
+from gateway.reactor.turn import Turn
 
+#: Milliseconds between two looks at credentials that end.
+_LOOK_MS: Final = 1000
 #: Random octets in a temporary destination's name: a client that has the name may send to it.
 _RANDOM_OCTETS: Final = 16
 _NOTHING: Final = Waiting(0, 0)
@@ -66,6 +78,7 @@ class EmbeddedProvider:
         self.connections: dict[EmbeddedConnection, str] = {}
         self._client_ids: dict[str, EmbeddedConnection | None] = {}
         self._numbers = 0
+        self._expiry: Final = Endings(broker.schedule, broker.turn, self._end)
 
     @property
     def resource(self) -> str:
@@ -86,9 +99,7 @@ class EmbeddedProvider:
         client_id: str | None,
         lost: Callable[[MessagingError], None],
     ) -> Connection:
-        principal = await self._users.authenticate(credentials)
-        if not self._rules.may_connect(principal):
-            raise AccessDenied(principal.name, "connect", "this broker")
+        principal = await self._authenticated(credentials)
         if client_id is not None and client_id in self._client_ids:
             raise ClientIdInUse(client_id)
         self._numbers += 1
@@ -101,12 +112,34 @@ class EmbeddedProvider:
             lost,
             credentials.address,
             random_name=self._random_name,
+            renewing=self._renewing,
             ended=self._disconnected,
         )
         if client_id is not None:
             self._client_ids[client_id] = connection
         self.connections[connection] = credentials.address
+        self._expiry.set(connection, principal.until)
         return connection
+
+    async def _authenticated(self, credentials: Credentials) -> Principal:
+        principal = await self._users.authenticate(credentials)
+        if not self._rules.may_connect(principal):
+            raise AccessDenied(principal.name, "connect", "this broker")
+        return principal
+
+    def _renewing(self, connection: EmbeddedConnection, credentials: Credentials) -> Deferred[None]:
+        async def renew() -> None:
+            principal = await self._authenticated(credentials)
+            if principal.name != connection.user:
+                raise AuthenticationFailed(connection.user, "what it shows anew is another user's")
+            if connection in self.connections:
+                connection.readmitted(principal)
+                self._expiry.set(connection, principal.until)
+
+        return Deferred.fromCoroutine(renew())
+
+    def _end(self, connection: EmbeddedConnection) -> None:
+        connection.fail(CredentialsEnded(connection.user))
 
     def waiting(self, spec: ConsumerSpec, client_id: str | None) -> Deferred[Waiting | None]:
         """See :class:`~gateway.messaging.provider.Waiting`.
@@ -126,6 +159,7 @@ class EmbeddedProvider:
 
     def _disconnected(self, connection: EmbeddedConnection) -> None:
         self.connections.pop(connection, None)
+        self._expiry.set(connection, None)
         if connection.client_id is not None:
             self._client_ids.pop(connection.client_id, None)
 
@@ -152,6 +186,55 @@ class EmbeddedProvider:
         """Every connection is lost."""
         for connection in list(self.connections):
             connection.fail(error)
+
+
+class Endings:
+    """When the credentials of connections end, by the time of day.
+
+    :param end: ends a connection; called inside a turn.
+    """
+
+    def __init__(
+        self, schedule: Schedule, turn: Turn, end: Callable[[EmbeddedConnection], None]
+    ) -> None:
+        self._schedule: Final = schedule
+        self._turn: Final = turn
+        self._end: Final = end
+        #: In epoch milliseconds.
+        self._ends: Final[dict[EmbeddedConnection, int]] = {}
+        #: When they are looked at next, by the clock of timers; 0: not.
+        self._next_ms = 0
+
+    def set(self, connection: EmbeddedConnection, until: float | None) -> None:
+        """Say when a connection's credentials end.
+
+        :param until: in seconds since the epoch; None: never.
+        """
+        if until is None:
+            self._ends.pop(connection, None)
+        else:
+            self._ends[connection] = end_ms = ceil(until * 1000)
+            self._look_by(end_ms)
+
+    def _look_by(self, end_ms: int) -> None:
+        # Once a second anyway, since the time of day may jump.
+        pause = min(max(end_ms - self._turn.refresh(), 0), _LOOK_MS)
+        when = self._turn.refresh_timer() + pause
+        if not self._next_ms or when < self._next_ms:
+            self._next_ms = when
+            self._schedule.at(when, partial(self._look, when))
+
+    def _look(self, when: int) -> None:
+        if when != self._next_ms:
+            # An earlier look was asked for since, and has come.
+            return
+        self._next_ms = 0
+        now_ms = self._turn.now_ms
+        for connection in [each for each, end_ms in self._ends.items() if end_ms <= now_ms]:
+            del self._ends[connection]
+            self._end(connection)
+        if self._ends:
+            self._look_by(min(self._ends.values()))
 
 
 def _waiting_at(place: Dispatched) -> Deferred[Waiting | None]:

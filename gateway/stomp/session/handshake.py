@@ -13,8 +13,11 @@ from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
 from gateway.stomp.refusals import CommandRefused
-from gateway.stomp.wire import Head, Version, serialize
+from gateway.stomp.session.peer import Subject
+from gateway.stomp.wire import Head, ShapedHead, Version, serialize
 
+#: Where a client sends a newer token to; no destination of a message.
+TOKEN = "/session/token"
 _BEATS = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _VERSIONS = {str(version): version for version in Version}
 _SPOKEN = ",".join(_VERSIONS)
@@ -74,22 +77,57 @@ def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
     )
 
 
-def credentials(head: Head, address: str, certificate: str | None) -> Credentials:
+def credentials(
+    head: Head,
+    address: str,
+    certificate: Subject | None,
+    token: str | None = None,
+    certificate_groups: bool = False,
+) -> Credentials:
     """Who wants to connect.
 
-    :param certificate: the name that stands in for login and passcode; None where there is no such name, or
-        the operator does not accept it.
+    :param certificate: whose name stands in for login and passcode; None where there is no such
+        name, or the operator does not accept it.
+    :param token: that came before the frame, and stands in for a passcode.
+    :param certificate_groups: its organizational units are groups.
     :raises CommandRefused: ``login`` or ``passcode`` is missing (Open MQ's Table 12-11).
     """
     headers = head.headers
+    if token is not None and not headers.get("passcode"):
+        return Credentials(headers.get("login", ""), token, address)
     if "login" not in headers and "passcode" not in headers and certificate is not None:
-        return Credentials(certificate, "", address, certificate)
+        groups = certificate.units if certificate_groups else None
+        return Credentials(certificate.name, "", address, certificate.name, groups)
     for name in ("login", "passcode"):
         if name not in headers:
             raise CommandRefused(
                 f"{head.command} without {name}: both login and passcode are required"
             )
     return Credentials(headers["login"], headers["passcode"], address)
+
+
+def is_renewal(head: Head) -> bool:
+    """Whether a SEND brings a newer token for the session."""
+    if isinstance(head, ShapedHead) and head.meaning.plan is not None:
+        # Others of its kind were sent to a destination.
+        return False
+    return head.headers.get("destination") == TOKEN
+
+
+def renewed(head: Head, body: bytes, address: str) -> Credentials:
+    """Who is to go on, by the token that a SEND brings.
+
+    :raises CommandRefused: it is in a transaction, or no text.
+    """
+    if "transaction" in head.headers:
+        raise CommandRefused(f"SEND to {TOKEN} cannot be in a transaction")
+    try:
+        token = body.decode("ascii").strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not token:
+        raise CommandRefused(f"SEND to {TOKEN} without a token as its body")
+    return Credentials("", token, address)
 
 
 def connected_frame(

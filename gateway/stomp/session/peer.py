@@ -6,9 +6,20 @@ Implemented by :mod:`gateway.stomp.transport`. What the session sends goes to it
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.stomp.wire import Version
+
+
+class Subject(NamedTuple):
+    """Whom a certificate is for.
+
+    :param name: its common name.
+    :param units: its organizational units.
+    """
+
+    name: str
+    units: frozenset[str]
 
 
 class Peer(Protocol):
@@ -19,11 +30,15 @@ class Peer(Protocol):
         """The client's IP address, for access rules and limits."""
 
     @property
-    def certificate(self) -> str | None:
-        """The common name of the client's verified certificate.
+    def certificate(self) -> Subject | None:
+        """Whom the client's verified certificate is for.
 
-        None without TLS, or without a certificate.
+        None without TLS, or without a certificate that has a common name.
         """
+
+    @property
+    def token(self) -> str | None:
+        """A token that came before the first frame; None without one."""
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
         """The client is CONNECTED: limits and time-outs change.

@@ -204,7 +204,10 @@ class Session:
         if following is None:
             raise CommandRefused(illegal(self.state, command))
         if command is Command.SEND:
-            self._sending.add(head, body, self._turn.now_ms)
+            if handshake.is_renewal(head):
+                self._renew(head, body)
+            else:
+                self._sending.add(head, body, self._turn.now_ms)
             return
         if self.state in _OPEN:
             self._settlement.flush()
@@ -244,6 +247,9 @@ class Session:
             and "transaction" not in head.headers
         ):
             self._command(head, frame.body)
+        elif head.command == "SEND" and handshake.is_renewal(head):
+            # It would come too late.
+            self._renew(head, frame.body)
         elif self.held.add(frame):
             self._peer.pause_input()
 
@@ -276,7 +282,9 @@ class Session:
         self.version = self._receipts.version = handshake.negotiate(head)
         beats = handshake.heartbeat(head, options.heartbeat_send_ms, options.heartbeat_receive_ms)
         certificate = self._peer.certificate if options.certificate_login else None
-        who = handshake.credentials(head, self._peer.address, certificate)
+        who = handshake.credentials(
+            head, self._peer.address, certificate, self._peer.token, options.certificate_groups
+        )
         self.log.user = who.username
         client_id = head.headers.get("client-id") or None
         receipt = head.headers.get("receipt")
@@ -304,7 +312,9 @@ class Session:
     ) -> None:
         self._connecting = None
         self.connection = connection
-        self._peer.claim_user(username)
+        user = connection.user or username
+        self.log.user = user
+        self._peer.claim_user(user)
         temporaries = Temporaries(connection, self._options.max_temporaries)
         self.subscriptions.connected(
             connection, self._encoders[self.version], client_id, temporaries.resolve
@@ -337,6 +347,22 @@ class Session:
         self.state = State.CONNECTED
         self._peer.accepted(self.version, beats.send, beats.receive)
         self.log.connected(self.version, client_id)
+
+    def _renew(self, head: Head, body: bytes) -> None:
+        """Go on with a newer token, which the frame brings.
+
+        A RECEIPT tells that it holds.
+        """
+        assert self.connection is not None
+        receipt = head.headers.get("receipt")
+        renewing = self.connection.renew(handshake.renewed(head, body, self._peer.address))
+        ticket = self._receipts.open(receipt)
+
+        def failed(failure: Failure) -> None:
+            assert failure.value is not None
+            self.fail(failure.value, receipt)
+
+        renewing.addCallbacks(lambda _: self._receipts.release(ticket), failed)
 
     def _stop_connecting(self) -> None:
         """Stop verifying the passcode.

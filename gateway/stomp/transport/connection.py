@@ -32,6 +32,7 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.header_roles import varying
 from gateway.stomp.output import Output, Wrapped
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
+from gateway.stomp.session.peer import Subject
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.states import State
 from gateway.stomp.settings import TransportOptions
@@ -123,6 +124,7 @@ class StompConnection(Protocol):
         #: The client's; the second is empty while only its proxy's is known.
         self.address = self.known_address = address
         self.port = port
+        self.token: str | None = None
         #: What it came to: see :class:`gateway.stomp.listeners.Listener`.
         self.service: Final = service
         self._options: Final = shared.options
@@ -135,7 +137,7 @@ class StompConnection(Protocol):
         #: Until the connection is gone.
         self.session = shared.session_for(self, port)
         self._pauses = Pause(0)
-        self._reading = False
+        self._reading = self.is_gone = False
         self._most_read = _READ_OCTETS
         self._began = False
         #: The client sends no more, and may still read.
@@ -144,10 +146,8 @@ class StompConnection(Protocol):
         self.secure = False
         #: TLS is not agreed upon yet, so that nothing can be said.
         self._in_handshake = False
-        self.is_gone = False
         self._stage = Stage.OPENED
-        self._stage_due = 0
-        self._wake_due = 0
+        self._stage_due = self._wake_due = 0
         #: What this connection holds of the process's memory.
         self._memory: Final = shared.memory.account(self)
         self._beats: Final = HeartBeats(self._options.heartbeat_tolerance, self._now_ms())
@@ -538,9 +538,9 @@ class StompConnection(Protocol):
         return None if found is None else found.to_cryptography()
 
     @property
-    def certificate(self) -> str | None:
+    def certificate(self) -> Subject | None:
         found = self.peer_certificate
-        return None if found is None else tls.common_name(found)
+        return None if found is None else tls.subject(found)
 
     def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
         self._parser.change_rules(version, self._shared.limits)

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from gateway.stomp.connection_log import quoted
 from gateway.stomp.error_frames import error_frame
 from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.session.peer import Subject
 from gateway.stomp.wire import Version
 
 #: The first octet of a TLS client: a handshake record, or the hello of SSL 2 that some still begin
@@ -107,18 +108,22 @@ def tls_factory(context_factory: Any, wrapped: Any, clock: IReactorTime) -> TLSM
     return factory
 
 
-def common_name(certificate: Certificate) -> str | None:
-    """Return the common name of a certificate's subject, or None."""
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if names else None
+def subject(certificate: Certificate) -> Subject | None:
+    """Return whom a certificate is for; None if it has no common name."""
+    found = certificate.subject
+    names = found.get_attributes_for_oid(NameOID.COMMON_NAME)
+    units = found.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    if not names:
+        return None
+    return Subject(str(names[0].value), frozenset(str(unit.value) for unit in units))
 
 
-def description(transport: Any, certificate: str | None) -> str:
+def description(transport: Any, certificate: Subject | None) -> str:
     """Say for the log what was agreed upon, and whose certificate came."""
     shown = (
         "without a certificate"
         if certificate is None
-        else f"with the certificate of {quoted(certificate)}"
+        else f"with the certificate of {quoted(certificate.name)}"
     )
     return f"{transport.getHandle().get_protocol_version_name()} {shown}"
 

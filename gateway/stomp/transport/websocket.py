@@ -103,6 +103,9 @@ class WebSocketConnection(StompConnection):
 
     def _begin_session(self, agreed: Agreed) -> None:
         self._began_session = True
+        scheme, _, token = agreed.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and token.strip():
+            self.token = token.strip()
         log = self.session.log
         log.transport = f"WebSocket over {log.transport}"
         if self.known_address:

@@ -39,6 +39,7 @@ class _Pair:
         self._xa = xa
         self.client_id = plain.client_id
         self.product = xa.product
+        self.user = ""
         self.administers = False
 
     def session(self, mode: Mode) -> Session:
@@ -49,6 +50,9 @@ class _Pair:
 
     def temporary(self, kind: Kind) -> Destination:
         return self._plain.temporary(kind)
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        return self._plain.renew(credentials)
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         return self._plain.unsubscribe(durable_name)

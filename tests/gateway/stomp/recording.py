@@ -127,6 +127,10 @@ class RecordingConnection:
         self.closed = False
         self.closing: Deferred[None] | None = None
         self.product = "recording"
+        #: As whom it was authenticated, where that is not the login.
+        self.user = ""
+        #: What becomes of new credentials.
+        self.renewing: Deferred[None] | None = None
         self.administers = False
         self._temporaries = 0
 
@@ -146,6 +150,10 @@ class RecordingConnection:
         made = Destination(kind, f"generated{self._temporaries}", True)
         self.provider.log.append(("temporary", made))
         return made
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        self.provider.log.append(("renew", credentials.username, credentials.passcode))
+        return succeed(None) if self.renewing is None else self.renewing
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         self.provider.log.append(("unsubscribe", durable_name))

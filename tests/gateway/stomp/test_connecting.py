@@ -10,6 +10,7 @@ import logging
 import pytest
 
 from gateway.messaging.errors import AuthenticationFailed, ClientIdInUse
+from gateway.stomp.session.peer import Subject
 from gateway.stomp.session.states import State
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from tests.gateway.stomp.client import Client, Server
@@ -137,13 +138,16 @@ def test_a_certificate_stands_in_only_where_the_operator_says_so() -> None:
         server = Server(SessionOptions(certificate_login=allowed))
         client = server.client()
         client.connection.__class__ = type(
-            "WithCertificate", (type(client.connection),), {"certificate": "alice"}
+            "WithCertificate",
+            (type(client.connection),),
+            {"certificate": Subject("alice", frozenset({"staff"}))},
         )
         client.say("CONNECT\naccept-version:1.2\n\n")
         if allowed:
             assert client.commands() == ["CONNECTED"]
             assert server.provider.credentials.certificate == "alice"
             assert server.provider.credentials.username == "alice"
+            assert server.provider.credentials.certificate_groups is None
         else:
             client.error()
 

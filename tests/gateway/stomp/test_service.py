@@ -82,7 +82,13 @@ class Certificates:
 
     def __init__(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "alice")])
+        name = x509.Name(
+            [
+                x509.NameAttribute(NameOID.COMMON_NAME, "alice"),
+                x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "staff"),
+                x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "shop"),
+            ]
+        )
         now = datetime.datetime.now(datetime.UTC)
         certificate = (
             x509.CertificateBuilder()
@@ -462,12 +468,15 @@ async def test_a_tls_client_on_the_plain_port_gets_an_alert(started: Starting) -
 @on_reactor
 async def test_a_client_certificate_stands_in_for_login_where_allowed(started: Starting) -> None:
     bridge = await started(
-        tls=True, client_auth=True, session=SessionOptions(certificate_login=True)
+        tls=True,
+        client_auth=True,
+        session=SessionOptions(certificate_login=True, certificate_groups=True),
     )
     client = await bridge.client(tls=True, shows=True)
     client.say(b"CONNECT\naccept-version:1.2\n\n\0")
     assert (await client.heard(1))[0].head.command == "CONNECTED"
     assert bridge.provider.credentials.certificate == "alice"
+    assert bridge.provider.credentials.certificate_groups == frozenset(("staff", "shop"))
     without = await bridge.client(tls=True)
     without.say(b"CONNECT\naccept-version:1.2\n\n\0")
     await without.lost
@@ -496,7 +505,7 @@ async def test_a_client_whose_certificate_is_revoked_is_told_and_closed_and_no_o
     assert "revoked" in shown.frames[-1].head.headers["message"]
     plain.say(b"SEND\ndestination:/queue/a\nreceipt:r\n\nx\0")
     assert (await plain.heard(1))[0].head.headers["receipt-id"] == "r"
-    assert asked == ["CN=alice"] * 2, "who shows no certificate is not asked about"
+    assert asked == ["OU=shop,OU=staff,CN=alice"] * 2, "who shows no certificate is not asked about"
 
 
 @on_reactor

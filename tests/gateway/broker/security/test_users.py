@@ -157,6 +157,29 @@ async def test_a_certificate_stands_in_for_a_passcode(users: Users) -> None:
 
 
 @on_reactor
+async def test_a_certificate_may_vouch_for_groups(users: Users, file: Path) -> None:
+    def shown(name: str, *groups: str) -> Credentials:
+        return Credentials("", "", "192.0.2.1", name, frozenset(groups))
+
+    stranger = await users.authenticate(shown("stranger", "shop"))
+    assert stranger.name == "stranger"
+    assert stranger.groups == {"shop"}
+    alice = await users.authenticate(shown("alice", "shop"))
+    assert alice.groups == {"shop", "staff", "user"}
+    assert await refusal(users, shown("idle", "shop")) == "the user is inactive"
+    assert "expected printable characters" in await refusal(users, shown("stranger", "a:b"))
+    # What the file says later holds for those who are connected.
+    write_users(file, [User("stranger", frozenset({"new"}), HASH)])
+    users.reload()
+    assert users.readmit(stranger, "192.0.2.1").groups == {"shop", "new"}
+    assert users.readmit(alice, "192.0.2.1").groups == {"shop"}
+    write_users(file, [User("stranger", frozenset(), HASH, active=False)])
+    users.reload()
+    with pytest.raises(AuthenticationFailed, match="inactive"):
+        users.readmit(stranger, "192.0.2.1")
+
+
+@on_reactor
 async def test_a_certificate_of_somebody_else(users: Users) -> None:
     assert (
         await refusal(users, Credentials("alice", "", certificate="bob"))

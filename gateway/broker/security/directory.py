@@ -1,0 +1,211 @@
+"""Users and groups of an LDAP directory, as Open MQ has them.
+
+Owns what the directory is asked, and what that means. The protocol is ldap3's, which waits for its
+answers, so it does that on threads.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any, Final
+
+import ldap3
+from ldap3.core.exceptions import (
+    LDAPException,
+    LDAPInvalidCredentialsResult,
+    LDAPOperationResult,
+    LDAPSocketOpenError,
+)
+from ldap3.utils.conv import escape_filter_chars
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.threadpool import ThreadPool
+
+from gateway.broker.properties.repositories import DirectoryOptions
+from gateway.broker.security.logins import Logins
+from gateway.broker.security.users import Principal, check_name
+from gateway.instance.listening import counted_address
+from gateway.messaging.errors import AuthenticationFailed
+from gateway.messaging.provider import Credentials
+from gateway.reactor.deferreds import deferred
+
+_UNKNOWN: Final = "unknown user or wrong passcode"
+_THREADS: Final = 4
+_CONNECT_S: Final = 5
+
+
+class _Refused(Exception):
+    """The directory does not let the user in; the text says why."""
+
+
+class DirectoryUsers:
+    """Authenticates users by a directory.
+
+    :param reactor: its thread calls everything here.
+    :param logins: holds answers to failures back.
+    :param most: logins that may wait for the directory.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any, options: DirectoryOptions, logins: Logins, most: int) -> None:
+        self._reactor: Final = reactor
+        self._options: Final = options
+        self._logins: Final = logins
+        self._most: Final = most
+        self._asking = 0
+        self._threads: Final = ThreadPool(0, _THREADS, "directory")
+        self._stopping: Any = None
+
+    @deferred
+    async def authenticate(self, credentials: Credentials) -> Principal:
+        """Return the user whose passcode this is, with the groups that it is in.
+
+        :returns: fails with AuthenticationFailed.
+        """
+        name = credentials.username
+        try:
+            if not name or not credentials.passcode:
+                # A directory lets an empty password in, as one that names no user.
+                raise AuthenticationFailed(name, "the login or the passcode is empty")
+            return await self._asked(name, credentials.passcode)
+        except AuthenticationFailed:
+            await self._logins.failed(counted_address(credentials.address))
+            raise
+
+    def readmit(self, principal: Principal, address: str) -> Principal:
+        """Return a connected user as it is; the directory is not asked again."""
+        return principal
+
+    def close(self) -> None:
+        """Start no more threads."""
+        if self._stopping is not None:
+            self._reactor.removeSystemEventTrigger(self._stopping)
+            self._stopping = None
+            self._threads.stop()
+
+    async def _asked(self, name: str, passcode: str) -> Principal:
+        if self._asking >= self._most:
+            raise AuthenticationFailed(name, "too many logins wait for the directory")
+        if self._stopping is None:
+            self._threads.start()
+            self._stopping = self._reactor.addSystemEventTrigger(
+                "during", "shutdown", self._threads.stop
+            )
+        self._asking += 1
+        try:
+            return await deferToThreadPool(
+                self._reactor, self._threads, _looked_up, self._options, name, passcode
+            )
+        except _Refused as refused:
+            raise AuthenticationFailed(name, str(refused)) from None
+        except (LDAPException, OSError, ssl.SSLError) as error:
+            self._log.error("the directory cannot be asked: {error}", error=_said(error))
+            raise AuthenticationFailed(name, "the directory cannot be asked now") from None
+        finally:
+            self._asking -= 1
+
+
+def _looked_up(options: DirectoryOptions, name: str, passcode: str) -> Principal:
+    """Find a user, bind as it, find its groups. On a thread.
+
+    :raises _Refused: the passcode is wrong, or there is no such user.
+    :raises LDAPException, OSError: the directory cannot be asked.
+    """
+    with _connection(options, options.principal, options.password) as connection:
+        own = _filtered(options.uid_attribute, name, options.user_filter)
+        found = _search(connection, options.base, own, options.uid_attribute)
+        known = len(found) == 1
+        # Nobody is asked for like somebody, so that neither words nor time tell them apart.
+        dn, names = found[0] if known else (f"{options.uid_attribute}=-,{options.base}", [])
+        try:
+            with _connection(options, dn, passcode):
+                pass
+        except LDAPInvalidCredentialsResult:
+            raise _Refused(_UNKNOWN) from None
+        except LDAPOperationResult as error:
+            # Such as an account that is locked, of somebody who is there.
+            said = f"the directory says {error.description}" if known else _UNKNOWN
+            raise _Refused(said) from None
+        if not known:
+            raise _Refused(_UNKNOWN)
+        groups: set[str] = set()
+        if options.searches_groups:
+            members = _filtered(options.member_attribute, dn, options.group_filter)
+            listed = _search(connection, options.group_base, members, options.gid_attribute)
+            groups = {group for _, called in listed for group in called if _can_be(group)}
+    # A directory does not tell upper from lower case, and access rules do.
+    called = dn if options.names_are_dns else next(iter(names), name)
+    if not options.names_are_dns and not _can_be(called):
+        raise _Refused("the directory's name of the user cannot be one here")
+    return Principal(called, frozenset(groups))
+
+
+def _connection(options: DirectoryOptions, user: str, password: str) -> ldap3.Connection:
+    """Return a connection to the first server that takes one, not bound.
+
+    :raises LDAPException: none does.
+    """
+    tls = None
+    if options.tls:
+        authorities = None if options.authorities is None else str(options.authorities)
+        tls = ldap3.Tls(validate=ssl.CERT_REQUIRED, ca_certs_file=authorities)
+    down: LDAPSocketOpenError | None = None
+    for place in options.servers:
+        host, _, port = place.rpartition(":")
+        server = ldap3.Server(
+            host.strip("[]"),
+            int(port),
+            use_ssl=options.tls,
+            tls=tls,
+            get_info=ldap3.NONE,
+            connect_timeout=min(_CONNECT_S, options.timeout_s),
+        )
+        connection = ldap3.Connection(
+            server,
+            user or None,
+            password or None,
+            authentication=ldap3.SIMPLE if user else ldap3.ANONYMOUS,
+            receive_timeout=options.timeout_s,
+            auto_referrals=False,
+            read_only=True,
+            raise_exceptions=True,
+        )
+        try:
+            connection.open(read_server_info=False)
+        except LDAPSocketOpenError as error:
+            down = error
+        else:
+            return connection
+    assert down is not None
+    raise down
+
+
+def _filtered(attribute: str, value: str, besides: str) -> str:
+    one = f"({attribute}={escape_filter_chars(value)})"
+    if not besides:
+        return one
+    return f"(&{one}{besides if besides.startswith('(') else f'({besides})'})"
+
+
+def _search(connection: Any, base: str, filter: str, attribute: str) -> list[tuple[str, list[str]]]:
+    """Return entries: distinguished names, and values of an attribute."""
+    connection.search(base, filter, ldap3.SUBTREE, attributes=[attribute])
+    found = []
+    for entry in connection.response:
+        if entry["type"] == "searchResEntry":
+            values = entry["raw_attributes"].get(attribute, [])
+            found.append((entry["dn"], [value.decode("utf-8", "replace") for value in values]))
+    return found
+
+
+def _can_be(name: str) -> bool:
+    try:
+        check_name(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
