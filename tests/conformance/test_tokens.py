@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
 import time
 from collections.abc import Iterator
-from typing import Final
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event
+from typing import ClassVar, Final
 
 import jwt
 import pytest
 
 from tests.conformance.client import Client
+from tests.crash.waiting import until_logged
 from tests.gateway.broker.security.issuing import AUDIENCE, ISSUER, Issuer
 from tests.gateway_process import HOST, GatewayProcess, free_port
 
@@ -188,3 +194,64 @@ def test_a_token_may_come_with_the_request_for_a_websocket(
     # Closed with 1008, and a reason.
     assert b"\x03\xf0the token of user" in said
     assert 0 <= time.time() - _end_of(token) < 1.5
+
+
+class _Provider(BaseHTTPRequestHandler):
+    """Has the documents of an issuer; hangs where it is told to."""
+
+    documents: ClassVar[dict[str, bytes]] = {}
+    hanging: ClassVar[Event] = Event()
+
+    def do_GET(self) -> None:
+        if not self.hanging.is_set():
+            self.hanging.wait(60)
+        found = self.documents.get(self.path)
+        self.send_response(200 if found is not None else 404)
+        self.send_header("Content-Length", str(len(found or b"")))
+        self.end_headers()
+        self.wfile.write(found or b"")
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_an_issuer_that_is_away_or_hangs_holds_only_its_users_up(
+    tmp_path: Path, issuer: Issuer
+) -> None:
+    port = free_port()
+    url = f"http://{HOST}:{port}/realms/shop"
+    _Provider.documents = {
+        "/realms/shop/.well-known/openid-configuration": json.dumps(
+            {"jwks_uri": f"{url}/keys"}
+        ).encode(),
+        "/realms/shop/keys": issuer.set(),
+    }
+    oidc = "imq.authentication.oidc"
+    settings = {
+        "imq.authentication.basic.user_repository": "oidc,file",
+        f"{oidc}.issuer": url,
+        f"{oidc}.audience": AUDIENCE,
+    }
+    token = issuer.token(time.time() + 600, iss=url)
+    login = {"accept-version": "1.2", "login": "", "passcode": token}
+    with GatewayProcess(tmp_path, settings=settings) as gateway:
+        early = Client(gateway.port)
+        early.send("CONNECT", login)
+        early.error("tokens cannot be verified now")
+        early.close()
+        until_logged(gateway, "tokens cannot be verified")
+        server = ThreadingHTTPServer((HOST, port), _Provider)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        gateway.restart()
+        waiting = Client(gateway.port)
+        waiting.send("CONNECT", login)
+        # Others log in meanwhile.
+        other = Client(gateway.port)
+        other.connect()
+        other.put("/queue/a", "a")
+        other.close()
+        _Provider.hanging.set()
+        waiting.expect("CONNECTED")
+        waiting.close()
+        server.shutdown()
+        server.server_close()

@@ -356,13 +356,18 @@ class Session:
         assert self.connection is not None
         receipt = head.headers.get("receipt")
         renewing = self.connection.renew(handshake.renewed(head, body, self._peer.address))
-        ticket = self._receipts.open(receipt)
+
+        def renewed(_: None) -> None:
+            # Not before: what else is due meanwhile does not wait for it.
+            if self.state in _OPEN:
+                with self._turn:
+                    self._receipts.release(self._receipts.open(receipt))
 
         def failed(failure: Failure) -> None:
             assert failure.value is not None
             self.fail(failure.value, receipt)
 
-        renewing.addCallbacks(lambda _: self._receipts.release(ticket), failed)
+        renewing.addCallbacks(renewed, failed)
 
     def _stop_connecting(self) -> None:
         """Stop verifying the passcode.
