@@ -203,11 +203,14 @@ def first_rows(
     :param count: how many of them at most.
     """
     note = f"The first {count}; there are more." if len(rows) > count else ""
-    return Table(title, tuple(columns), [tuple(map(_utc, row)) for row in rows[:count]], note)
+    return Table(title, tuple(columns), [tuple(map(in_utc, row)) for row in rows[:count]], note)
 
 
-def _utc(value: object) -> object:
-    """Return Spark's naive times, which are in this machine's zone, in UTC."""
+def in_utc(value: object) -> object:
+    """Return Spark's naive times, which are in this machine's zone, in UTC.
+
+    What is no time stays as it is.
+    """
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 

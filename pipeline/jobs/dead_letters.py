@@ -7,13 +7,13 @@ one, or from a dead message queue, which is browsed: nothing is taken from it.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from pipeline.connection import Connection, as_destination, connection_options
 from pipeline.errors import PipelineError
-from pipeline.output import Output, output_options, progress
+from pipeline.output import Output, in_utc, output_options, progress
 from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.summary import Chart, Summary, Table
 
@@ -140,8 +140,8 @@ def run(
         return
     facts = {
         "dead messages": total[0],
-        "first": _utc(total[1]),
-        "last": _utc(total[2]),
+        "first": in_utc(total[1]),
+        "last": in_utc(total[2]),
         "period": f"{period} h",
     }
     output.finish(
@@ -221,11 +221,6 @@ def _time(spark: SparkSession, option: str, text: str | None) -> datetime | None
     return datetime.fromtimestamp(row[0] / 1_000_000, UTC)
 
 
-def _utc(time: Any) -> datetime | None:
-    """Return Spark's naive time, which is in this machine's zone, in UTC."""
-    return None if time is None else time.astimezone(UTC)
-
-
 def _troubles(rows: list[Row]) -> Table:
     columns = (
         "",
@@ -244,7 +239,7 @@ def _troubles(rows: list[Row]) -> Table:
             row["count"],
             row.per_hour,
             f"{row.trend}: {row.before}, then {row.in_period}",
-            _utc(row.last),
+            in_utc(row.last),
             row.reason,
             row.destination,
             row.link,
@@ -262,7 +257,7 @@ def _examples(rows: list[Row]) -> Table:
             number,
             each.message_id,
             each.found if each.found != each.message_id else None,
-            _utc(each.time),
+            in_utc(each.time),
             each.comment,
         )
         for number, row in enumerate(rows[:_SHOWN], 1)
@@ -272,7 +267,7 @@ def _examples(rows: list[Row]) -> Table:
 
 
 def _by_hour(rows: list[Row]) -> Table:
-    shown = [(_utc(row.hour), row.reason, row["count"]) for row in reversed(rows)]
+    shown = [(in_utc(row.hour), row.reason, row["count"]) for row in reversed(rows)]
     return Table(
         "Dead messages by hour and reason",
         ("hour", "reason", "count"),
