@@ -6,6 +6,7 @@ Owns with which code and words it closes. The rules of WebSocket are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from gateway.messaging.errors import MessagingError
@@ -87,6 +88,7 @@ class WebSocketConnection(StompConnection):
             try:
                 carried = websocket.receive(data)
             except UpgradeRefused as refused:
+                self._come_from(refused.headers)
                 self.session.log.mismatched(str(refused))
                 self.ending()
                 self.finish()
@@ -108,16 +110,21 @@ class WebSocketConnection(StompConnection):
             self.token = token.strip()
         log = self.session.log
         log.transport = f"WebSocket over {log.transport}"
+        self._come_from(agreed.headers)
+        if not self.known_address:
+            try:
+                self._shared.admission.moved(self, self.address)
+            except TooManyConnections as refused:
+                self.session.fail(refused)
+
+    def _come_from(self, headers: Mapping[str, str]) -> None:
+        """Take a proxy's word for who the client is."""
         if self.known_address:
             return
-        client = self._proxies.client(agreed.headers.get("x-forwarded-for", ""), self.address)
+        client = self._proxies.client(headers.get("x-forwarded-for", ""), self.address)
         if client != self.address:
             self.address, self.port = client, 0
-            log.come_from(client)
-        try:
-            self._shared.admission.moved(self, client)
-        except TooManyConnections as refused:
-            self.session.fail(refused)
+            self.session.log.come_from(client)
 
     def _read(self) -> None:
         super()._read()

@@ -62,11 +62,13 @@ class UpgradeRefused(Exception):
     The text says why, for the client and the log.
 
     :param answer: octets for the client, after which the connection closes.
+    :param headers: of the request, as far as it could be read.
     """
 
-    def __init__(self, text: str, answer: bytes) -> None:
+    def __init__(self, text: str, answer: bytes, headers: Mapping[str, str]) -> None:
         super().__init__(text)
         self.answer = answer
+        self.headers = headers
 
 
 class _Refusal(Exception):
@@ -84,6 +86,7 @@ class Upgrade:
     def __init__(self, rules: Rules) -> None:
         self._rules: Final = rules
         self._method = b""
+        self._headers: Mapping[str, str] = {}
         self._http: Final = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST)
 
     def receive(self, octets: bytes) -> Agreed | None:
@@ -101,7 +104,7 @@ class Upgrade:
             if not isinstance(request, h11.Request):
                 raise _Refusal(HTTPStatus.BAD_REQUEST, "the connection ended before its request")
             self._method = request.method
-            headers = _joined(request)
+            self._headers = headers = _joined(request)
             subprotocol = self._check(request, headers)
             if not isinstance(http.next_event(), h11.EndOfMessage):
                 raise _Refusal(HTTPStatus.BAD_REQUEST, "a request for WebSocket has no body")
@@ -203,7 +206,7 @@ class Upgrade:
     def _refused(
         self, status: HTTPStatus, text: str, headers: Sequence[tuple[str, str]] = ()
     ) -> UpgradeRefused:
-        return UpgradeRefused(text, self._answered(status, text, headers))
+        return UpgradeRefused(text, self._answered(status, text, headers), self._headers)
 
     def _answered(
         self, status: HTTPStatus, text: str, headers: Sequence[tuple[str, str]] = ()

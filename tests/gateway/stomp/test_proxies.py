@@ -26,6 +26,7 @@ from tests.gateway.stomp.test_service import (
     until,
 )
 from tests.gateway.stomp.websocket.test_connection import Browser
+from tests.logged import logged_lines
 from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
@@ -266,6 +267,20 @@ async def test_clients_behind_a_proxy_are_counted_each_by_its_address() -> None:
     assert "too many connections from 203.0.113.7" in third.frames[0].head.headers["message"]
     assert not first.is_lost
     assert not second.is_lost
+    await bridge.service.stop()
+
+
+@on_reactor
+async def test_a_request_that_is_refused_is_logged_with_its_clients_address() -> None:
+    bridge = _bridge(_HERE)
+    await bridge.service.start()
+    endpoint = TCP4ClientEndpoint(clock, "127.0.0.1", bridge.service.ports["web"])
+    headers = [(b"X-Forwarded-For", b"203.0.113.7"), (b"Origin", b"https://evil.example.org")]
+    with logged_lines() as lines:
+        browser: Browser = await connectProtocol(endpoint, Browser(extra_headers=headers))  # type: ignore[no-untyped-call]
+        await browser.lost
+    [refused] = [line for line in lines if "is refused" in line]
+    assert "connection from 203.0.113.7 by 127.0.0.1" in refused
     await bridge.service.stop()
 
 
