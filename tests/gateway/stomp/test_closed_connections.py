@@ -86,7 +86,7 @@ class Gateway:
             self.broker.turn,
             self.broker.provider,
             StompOptions(hostname="127.0.0.1", tcp_port=0, tls_port=0, tls_enabled=True),
-            CERTIFICATES.server(),
+            lambda _: CERTIFICATES.server(),
         )
 
     async def leaves_nothing(self, name: str, trust: ssl.SSLContext | None, *said: bytes) -> None:

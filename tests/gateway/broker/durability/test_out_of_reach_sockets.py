@@ -68,7 +68,7 @@ class Gateway:
                 session=SessionOptions(heartbeat_send_ms=50, heartbeat_receive_ms=50),
                 transport=TransportOptions(connect_timeout_s=3),
             ),
-            CERTIFICATES.server(),
+            lambda _: CERTIFICATES.server(),
         )
 
     async def until(self, condition: Callable[[], object]) -> None:
