@@ -17,8 +17,9 @@ from ldap3.core.exceptions import (
     LDAPSocketOpenError,
 )
 from ldap3.utils.conv import escape_filter_chars
-from twisted.internet.threads import deferToThreadPool
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from gateway.broker.properties.repositories import DirectoryOptions
@@ -38,12 +39,26 @@ class _Refused(Exception):
     """The directory does not let the user in; the text says why."""
 
 
+class _Login:
+    """One that a thread is to look up."""
+
+    def __init__(self, name: str, passcode: str) -> None:
+        self.name: Final = name
+        self.passcode: Final = passcode
+        #: Its client is gone.
+        self.given_up = False
+
+    def give_up(self, _: object) -> None:
+        """Look it up no more, unless that is under way."""
+        self.given_up = True
+
+
 class DirectoryUsers:
     """Authenticates users by a directory.
 
     :param reactor: its thread calls everything here.
     :param logins: holds answers to failures back.
-    :param most: logins that may wait for the directory.
+    :param most: logins that may wait for the directory, those included whose clients are gone.
     """
 
     _log = Logger()
@@ -56,6 +71,7 @@ class DirectoryUsers:
         self._asking = 0
         self._threads: Final = ThreadPool(0, _THREADS, "directory")
         self._stopping: Any = None
+        self._ended = False
 
     @deferred
     async def authenticate(self, credentials: Credentials) -> Principal:
@@ -82,28 +98,47 @@ class DirectoryUsers:
         if self._stopping is not None:
             self._reactor.removeSystemEventTrigger(self._stopping)
             self._stopping = None
-            self._threads.stop()
+            self._end()
 
     async def _asked(self, name: str, passcode: str) -> Principal:
         if self._asking >= self._most:
             raise AuthenticationFailed(name, "too many logins wait for the directory")
         if self._stopping is None:
             self._threads.start()
-            self._stopping = self._reactor.addSystemEventTrigger(
-                "during", "shutdown", self._threads.stop
-            )
-        self._asking += 1
+            self._stopping = self._reactor.addSystemEventTrigger("during", "shutdown", self._end)
         try:
-            return await deferToThreadPool(
-                self._reactor, self._threads, _looked_up, self._options, name, passcode
-            )
+            return await self._begun(_Login(name, passcode))
         except _Refused as refused:
             raise AuthenticationFailed(name, str(refused)) from None
         except (LDAPException, OSError, ssl.SSLError) as error:
             self._log.error("the directory cannot be asked: {error}", error=_said(error))
             raise AuthenticationFailed(name, "the directory cannot be asked now") from None
-        finally:
+
+    def _begun(self, login: _Login) -> Deferred[Principal]:
+        """Have a thread look a login up; it counts until the thread has done so."""
+        found: Deferred[Principal] = Deferred(login.give_up)
+
+        def over(outcome: Principal | Failure) -> None:
             self._asking -= 1
+            if not login.given_up:
+                found.callback(outcome)
+
+        def told(good: bool, outcome: Principal | Failure) -> None:
+            self._reactor.callFromThread(over, outcome)
+
+        self._asking += 1
+        self._threads.callInThreadWithCallback(told, self._look_up, login)
+        return found
+
+    def _look_up(self, login: _Login) -> Principal:
+        if login.given_up or self._ended:
+            raise _Refused("its client is gone")
+        return _looked_up(self._options, login.name, login.passcode)
+
+    def _end(self) -> None:
+        # Those that wait for a thread are not looked up, so that it is soon over.
+        self._ended = True
+        self._threads.stop()
 
 
 def _looked_up(options: DirectoryOptions, name: str, passcode: str) -> Principal:

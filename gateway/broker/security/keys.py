@@ -22,6 +22,8 @@ DISCOVERY: Final = "/.well-known/openid-configuration"
 #: Least seconds between two fetches for keys that are not there, or after one that failed: anybody
 #: can send tokens.
 PAUSE_S: Final = 10.0
+#: Keys of one set: a token that names none is tried with each, while others wait.
+MOST: Final = 100
 
 
 class KeysUnavailable(Exception):
@@ -157,4 +159,6 @@ def _parsed(octets: bytes) -> list[Key]:
     ]
     if not keys:
         raise ValueError("it has no key for signatures")
+    if len(keys) > MOST:
+        raise ValueError(f"it has {len(keys)} keys for signatures; at most {MOST} are tried")
     return keys

@@ -86,7 +86,7 @@ class TokenUsers:
             head = jwt.get_unverified_header(token)
             algorithm = head.get("alg")
             if algorithm not in ALGORITHMS:
-                raise AuthenticationFailed(login, f"the token is signed by {algorithm!s:.20}")
+                raise AuthenticationFailed(login, f"the token is signed by {ascii(algorithm)[:20]}")
             claims: dict[str, Any] | None = None
             for key in await self._keys.of(_key_id(head)):
                 made = key.by(algorithm)

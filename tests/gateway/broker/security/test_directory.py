@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
@@ -264,6 +265,23 @@ async def test_many_log_in_at_once_and_too_many_are_refused(directory: Directory
         "too many logins wait for the directory"
     }
     users.close()
+
+
+@on_reactor
+async def test_clients_that_are_gone_count_and_are_not_looked_up(directory: Directory) -> None:
+    with socket.create_server((HOST, 0)) as silent:
+        options = directory.options(servers=(f"{HOST}:{silent.getsockname()[1]}",), timeout_s=1)
+        users = DirectoryUsers(reactor, options, Logins(reactor, None, 0), 20)
+        logins = [users.authenticate(Credentials("alice", "x", HOST)) for _ in range(30)]
+        for login in logins:
+            login.addErrback(lambda _: None)
+            login.cancel()
+        with pytest.raises(AuthenticationFailed, match="too many logins wait for the directory"):
+            await users.authenticate(Credentials("alice", "x", HOST))
+        began = time.monotonic()
+        # The four that are under way wait for their answers, the others for nothing.
+        users.close()
+        assert time.monotonic() - began < 5
 
 
 def test_a_gateway_has_users_of_a_directory_and_of_its_file(

@@ -140,9 +140,11 @@ def test_other_signatures_are_refused(issuer: Issuer) -> None:
     assert "signed by none" in served.refused(f"{head}.{claims}.{signature[:9]}{turned}")
     # A key that all know must not do as a shared secret; nor none at all.
     shared = jwt.encode({"sub": "alice"}, "s" * 64, "HS256")
-    assert served.refused(shared) == "the token is signed by HS256"
+    assert served.refused(shared) == "the token is signed by 'HS256'"
     nothing = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').rstrip(b"=").decode()
-    assert served.refused(f"{nothing}.{claims}.AAAA") == "the token is signed by none"
+    assert served.refused(f"{nothing}.{claims}.AAAA") == "the token is signed by 'none'"
+    lines = base64.urlsafe_b64encode(b'{"alg":"a\\nmessage:b"}').rstrip(b"=").decode()
+    assert served.refused(f"{lines}.{claims}.AAAA") == "the token is signed by 'a\\nmessage:b'"
     assert "cannot be read" in served.refused("eyJhbGciOiJSUzI1NiJ9.e30.AAAA"[:20] + ".x.y")
 
 
@@ -261,7 +263,10 @@ def test_the_issuer_says_where_its_keys_are(issuer: Issuer) -> None:
     assert served.asked == [ISSUER + DISCOVERY, "https://elsewhere.example.org/k"]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"keys": {}}', '{"keys": [1]}', "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{}", "[]", '{"keys": {}}', '{"keys": [1]}', "\xff", f'{{"keys": [{"{}," * 100}{{}}]}}'],
+)
 def test_a_set_that_is_none_is_told(issuer: Issuer, tmp_path: Path, text: str) -> None:
     file = tmp_path / "keys.json"
     file.write_bytes(text.encode("latin-1"))
