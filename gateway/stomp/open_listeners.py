@@ -190,7 +190,9 @@ class OpenListeners:
                 # What had no port before the pause keeps no other from going on.
                 if listener.name in self.ports:
                     await self._listen(listener)
-                elif await self._could_listen(listener):
+                else:
+                    await self._could_listen(listener)
+                if listener.name in self._open:
                     self._announce(listener)
         except BaseException:
             await self.suspend()
@@ -248,7 +250,8 @@ class OpenListeners:
                 await self._close(name)
                 self.ports.pop(name, None)
                 self._problems.pop(name, None)
-                self._paused.discard(name)
+                if name not in wanted:
+                    self._paused.discard(name)
                 self._log.info("listener {name} is closed", name=name)
         self._listeners = wanted
         for listener in wanted.values():

@@ -7,13 +7,15 @@ answers, so it does that on threads.
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import ldap3
 from ldap3.core.exceptions import (
     LDAPException,
-    LDAPInvalidCredentialsResult,
     LDAPOperationResult,
+    LDAPSASLPrepError,
     LDAPSocketOpenError,
 )
 from ldap3.utils.conv import escape_filter_chars
@@ -147,33 +149,55 @@ def _looked_up(options: DirectoryOptions, name: str, passcode: str) -> Principal
     :raises _Refused: the passcode is wrong, or there is no such user.
     :raises LDAPException, OSError: the directory cannot be asked.
     """
-    with _connection(options, options.principal, options.password) as connection:
-        own = _filtered(options.uid_attribute, name, options.user_filter)
-        found = _search(connection, options.base, own, options.uid_attribute)
-        known = len(found) == 1
-        # Nobody is asked for like somebody, so that neither words nor time tell them apart.
-        dn, names = found[0] if known else (f"{options.uid_attribute}=-,{options.base}", [])
-        try:
-            with _connection(options, dn, passcode):
-                pass
-        except LDAPInvalidCredentialsResult:
-            raise _Refused(_UNKNOWN) from None
-        except LDAPOperationResult as error:
-            # Such as an account that is locked, of somebody who is there.
-            said = f"the directory says {error.description}" if known else _UNKNOWN
-            raise _Refused(said) from None
-        if not known:
-            raise _Refused(_UNKNOWN)
-        groups: set[str] = set()
-        if options.searches_groups:
-            members = _filtered(options.member_attribute, dn, options.group_filter)
-            listed = _search(connection, options.group_base, members, options.gid_attribute)
-            groups = {group for _, called in listed for group in called if _can_be(group)}
+    try:
+        with _bound(options, options.principal, options.password) as connection:
+            own = _filtered(options.uid_attribute, name, options.user_filter)
+            found = _search(connection, options.base, own, options.uid_attribute)
+            known = len(found) == 1
+            # One who is not there is asked for like one who is, so that neither words nor time tell
+            # them apart.
+            dn, names = found[0] if known else (f"{options.uid_attribute}=-,{options.base}", [])
+            _verify(options, dn, passcode)
+            if not known:
+                raise _Refused(_UNKNOWN)
+            groups: set[str] = set()
+            if options.searches_groups:
+                members = _filtered(options.member_attribute, dn, options.group_filter)
+                listed = _search(connection, options.group_base, members, options.gid_attribute)
+                groups = {group for _, called in listed for group in called if _can_be(group)}
+    except UnicodeError:
+        raise _Refused(_UNKNOWN) from None
     # A directory does not tell upper from lower case, and access rules do.
-    called = dn if options.names_are_dns else next(iter(names), name)
+    called = dn if options.names_are_dns else next(iter(names), "")
     if not options.names_are_dns and not _can_be(called):
         raise _Refused("the directory's name of the user cannot be one here")
     return Principal(called, frozenset(groups))
+
+
+def _verify(options: DirectoryOptions, dn: str, passcode: str) -> None:
+    """:raises _Refused: the directory does not take the passcode."""
+    try:
+        with _bound(options, dn, passcode):
+            pass
+    except (LDAPOperationResult, LDAPSASLPrepError):
+        # Wrong, or no text that a passcode can have; or the account is locked, which is not told
+        # to those who guess.
+        raise _Refused(_UNKNOWN) from None
+
+
+@contextmanager
+def _bound(options: DirectoryOptions, user: str, password: str) -> Iterator[ldap3.Connection]:
+    """Give a connection as that user; whatever happens, its socket is closed.
+
+    :raises LDAPException: it cannot be had.
+    """
+    connection = _connection(options, user, password)
+    try:
+        connection.bind()
+        yield connection
+    finally:
+        with suppress(LDAPException, OSError):
+            connection.unbind()
 
 
 def _connection(options: DirectoryOptions, user: str, password: str) -> ldap3.Connection:

@@ -91,10 +91,11 @@ class Keys:
         stale = self._fetched is None or now - self._fetched >= self._lifetime_s
         missing = key_id is not None and not any(key.key_id == key_id for key in self._known)
         rested = self._tried is None or now - self._tried >= PAUSE_S
+        if (stale or missing) and rested and self._waiting is None:
+            self._renew()
+        # A key that is there need not wait for newer ones.
         if self._waiting is not None and (missing or not self._known):
             await self._next()
-        elif (stale or missing) and rested and self._waiting is None:
-            await self._renew()
         if not self._known:
             raise KeysUnavailable(self._problem)
         return [key for key in self._known if key_id is None or key.key_id in (key_id, None)]
@@ -107,14 +108,12 @@ class Keys:
         self._waiting.append(waiting)
         await waiting
 
-    async def _renew(self) -> None:
+    def _renew(self) -> None:
         """Fetch the keys; those that are there stay if that fails."""
         self._tried = self._monotonic()
         self._waiting = []
         fetching = Deferred.fromCoroutine(self._read())
         fetching.addBoth(self._renewed)
-        if self._waiting is not None:
-            await self._next()
 
     def _renewed(self, outcome: Any) -> None:
         waiting, self._waiting = self._waiting, None

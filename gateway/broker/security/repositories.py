@@ -65,6 +65,10 @@ class Repositories:
         if name is None:
             raise AuthenticationFailed(credentials.username)
         principal = await self._repositories[name].authenticate(credentials)
+        if name != FILE and FILE in self._repositories and self._file.has(principal.name):
+            # Neither another spelling of the login nor a token gets around what the file says of
+            # its users.
+            raise AuthenticationFailed(credentials.username, "a user of the file has that name")
         return replace(principal, repository=name)
 
     def readmit(self, principal: Principal, address: str) -> Principal:

@@ -19,6 +19,7 @@ from gateway.stomp.wire import Head, ShapedHead, Version, serialize
 #: Where a client sends a newer token to; no destination of a message.
 TOKEN = "/session/token"
 _SAID = TOKEN.encode()
+_LONGEST_TOKEN = 16 * 1024
 _BEATS = re.compile(r"([0-9]{1,9}),([0-9]{1,9})")
 _VERSIONS = {str(version): version for version in Version}
 _SPOKEN = ",".join(_VERSIONS)
@@ -126,11 +127,13 @@ def renewed(head: Head, body: bytes, address: str) -> Credentials:
     if "transaction" in head.headers:
         raise CommandRefused(f"SEND to {TOKEN} cannot be in a transaction")
     try:
-        token = body.decode("ascii").strip()
+        token = body[: _LONGEST_TOKEN + 1].decode("ascii").strip()
     except UnicodeDecodeError:
         token = ""
-    if not token:
-        raise CommandRefused(f"SEND to {TOKEN} without a token as its body")
+    if not token or len(token) > _LONGEST_TOKEN:
+        raise CommandRefused(
+            f"SEND to {TOKEN} without a token as its body, of at most {_LONGEST_TOKEN} bytes"
+        )
     return Credentials("", token, address)
 
 

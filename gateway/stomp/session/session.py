@@ -92,6 +92,7 @@ class Session:
         #: The provider's connection behind it, while it has one.
         self.connection: Connection | None = None
         self._connecting: Deferred[Connection] | None = None
+        self._renewing: Deferred[None] | None = None
         self._sending: Sending
         self.subscriptions: Final = Subscriptions(
             peer,
@@ -355,28 +356,36 @@ class Session:
         """
         assert self.connection is not None
         receipt = head.headers.get("receipt")
+        if self._renewing is not None:
+            raise CommandRefused("a token that came before is being verified; wait for its RECEIPT")
         renewing = self.connection.renew(handshake.renewed(head, body, self._peer.address))
+        self._renewing = renewing
 
         def renewed(_: None) -> None:
             # Not before: what else is due meanwhile does not wait for it.
+            self._renewing = None
             if self.state in _OPEN:
                 with self._turn:
                     self._receipts.release(self._receipts.open(receipt))
 
         def failed(failure: Failure) -> None:
             assert failure.value is not None
+            self._renewing = None
             self.fail(failure.value, receipt)
 
         renewing.addCallbacks(renewed, failed)
 
     def _stop_connecting(self) -> None:
-        """Stop verifying the passcode.
+        """Stop verifying the passcode, or a newer token.
 
-        The client is gone, or was told why it cannot connect.
+        The client is gone, or was told why it cannot go on.
         """
         connecting, self._connecting = self._connecting, None
+        renewing, self._renewing = self._renewing, None
         if connecting is not None:
             connecting.cancel()
+        if renewing is not None:
+            renewing.cancel()
 
     def _lost_provider(self, error: MessagingError) -> None:
         self.connection = None

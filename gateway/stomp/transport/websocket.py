@@ -106,8 +106,10 @@ class WebSocketConnection(StompConnection):
     def _begin_session(self, agreed: Agreed) -> None:
         self._began_session = True
         scheme, _, token = agreed.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and token.strip():
-            self.token = token.strip()
+        token = token.strip()
+        if scheme.lower() == "bearer" and token.count(".") == 2:
+            # No passcode: those come with CONNECT.
+            self.token = token
         log = self.session.log
         log.transport = f"WebSocket over {log.transport}"
         self._come_from(agreed.headers)

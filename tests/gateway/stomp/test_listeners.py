@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -198,8 +199,20 @@ async def test_one_that_an_operator_pauses_stays_closed_until_it_is_resumed() ->
     await service.pause()
     await service.resume()
     assert listeners.views()[1].state == "PAUSED"
+    # Resumed while the bridge is paused it is open and announced when that goes on.
+    await service.pause()
     await listeners.resume("stomp-one")
+    await service.resume()
     socket.create_connection(("127.0.0.1", port)).close()
+    assert bridge.registered["stomp-one[bridge] stomp[TCP] stomp[bridge]"] == port
+    # Other settings do not open one that is paused.
+    await listeners.pause("stomp-one")
+    [tcp, one] = bridge.options.listeners
+    await listeners.change((tcp, replace(one, websocket=Rules())))
+    assert listeners.views()[1].state == "PAUSED"
+    await listeners.change((tcp, one))
+    await listeners.resume("stomp-one")
+    port = service.ports["one"]
     assert bridge.registered["stomp-one[bridge] stomp[TCP] stomp[bridge]"] == port
     # While the bridge is stopped it cannot be opened, and is with the next start.
     await listeners.pause("stomp-one")

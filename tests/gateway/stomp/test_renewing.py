@@ -61,6 +61,7 @@ def test_a_session_that_is_gone_meanwhile_hears_nothing(server: Server, good: bo
         ("BEGIN\ntransaction:t\n\n", ""),
         ("SEND\ndestination:/session/token\n\n", "without a token"),
         ("SEND\ndestination:/session/token\n\n\u00e9", "without a token"),
+        (_SEND.replace("newer", "x" * 20_000), "at most 16384"),
         ("SEND\ndestination:/session/other\n\nx", "/session/other"),
         ("SEND\ndestination:/session/token,/queue/a\n\nx", "/session/token"),
         ("SUBSCRIBE\ndestination:/session/token\nid:s\n\n", "/session/token"),
@@ -87,3 +88,14 @@ def test_a_full_destination_does_not_hold_it_back(server: Server) -> None:
     assert receipt.head.headers["receipt-id"] == "t"
     server.provider.connection.sessions[0].drain()
     assert [message.body for message in server.provider.sent] == [b"one", b"two"]
+
+
+def test_one_is_verified_at_a_time_and_none_for_a_session_that_is_gone(server: Server) -> None:
+    client = server.connected()
+    cancelled: list[object] = []
+    server.provider.connection.renewing = Deferred(cancelled.append)
+    client.say(_SEND)
+    client.say(_SEND)
+    assert "being verified" in client.error().head.headers["message"]
+    assert len(cancelled) == 1
+    assert len(server.provider.calls("renew")) == 1

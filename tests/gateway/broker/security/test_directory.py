@@ -71,6 +71,13 @@ sn: B
 employeeType: guest
 userPassword: b
 
+dn: uid=admin,{_PEOPLE}
+objectClass: inetOrgPerson
+uid: admin
+cn: Admin
+sn: A
+userPassword: theirs
+
 dn: uid=a,{_PEOPLE}
 objectClass: inetOrgPerson
 uid: twice
@@ -215,6 +222,10 @@ async def test_who_cannot_log_in_is_told_nothing_more(directory: Directory) -> N
         ("twice", "one", {}),
         ("alice", "sesame", {"user_filter": "employeeType=guest"}),
         ("alice", "sesame", {"base": _GROUPS}),
+        ("alice", "\x00", {}),
+        ("alice", "\u00ad", {}),
+        ("alice", "\ud800", {}),
+        ("\ud800", "sesame", {}),
     ):
         assert await Asked(directory.options(**options)).login(name, passcode) == _UNKNOWN, name
 
@@ -310,10 +321,16 @@ def test_a_gateway_has_users_of_a_directory_and_of_its_file(
         alice.send("SEND", {"destination": "/queue/closed"}, "x")
         alice.error("alice", "may not")
         guest.close()
-        for name, passcode in (("alice", "guest"), ("guest", "sesame"), ("nobody", "x")):
+        for name, passcode, told in (
+            ("alice", "guest", _UNKNOWN),
+            ("guest", "sesame", _UNKNOWN),
+            ("nobody", "x", _UNKNOWN),
+            # The directory has one of that name, and so has the file.
+            ("Admin", "theirs", "a user of the file has that name"),
+        ):
             other = Client(gateway.port)
             other.send("CONNECT", {"accept-version": "1.2", "login": name, "passcode": passcode})
-            other.error(_UNKNOWN)
+            other.error(told)
             other.close()
         assert _READER[1] not in gateway.log
         assert "sesame" not in gateway.log

@@ -241,6 +241,12 @@ def test_keys_that_cannot_be_fetched_again_stay_in_use(issuer: Issuer) -> None:
     served.down = OSError("nobody listens there")
     assert isinstance(served.login(issuer.token(NOW + 9999)), Principal)
     assert len(served.asked) == 3
+    # Nor does a key that is there wait for an issuer that hangs.
+    served.down = None
+    served.clock.advance(PAUSE_S)
+    served.held = Deferred()
+    assert isinstance(served.login(issuer.token(NOW + 9999)), Principal)
+    assert len(served.asked) == 4
 
 
 def test_logins_wait_for_one_fetch_and_may_go_meanwhile(issuer: Issuer) -> None:
@@ -286,8 +292,14 @@ def test_what_is_no_token_is_for_the_file(issuer: Issuer, tmp_path: Path) -> Non
     file.load()
     both = Repositories({"file": file, "oidc": served.users}, file)
     outcome: list[Any] = []
-    both.authenticate(Credentials("", issuer.token(NOW + 9))).addCallback(outcome.append)
-    assert outcome == [Principal("alice", frozenset(), NOW + 9, "oidc")]
+    carol = both.authenticate(Credentials("", issuer.token(NOW + 9, "carol")))
+    carol.addCallback(outcome.append)
+    assert outcome == [Principal("carol", frozenset(), NOW + 9, "oidc")]
+    # What the file says of its users no token gets around.
+    stolen: list[Any] = []
+    asked = both.authenticate(Credentials("", issuer.token(NOW + 9, "alice")))
+    asked.addCallbacks(stolen.append, lambda failure: stolen.append(failure.value.reason))
+    assert stolen == ["a user of the file has that name"]
     # A user of tokens is no user of the file, and the other way round.
     assert both.readmit(outcome[0], "") == outcome[0]
     known = Principal("alice", frozenset())
