@@ -405,7 +405,7 @@ def test_no_file_raises_anything_but_ours(
             "imq.authentication.type",
             "every client is asked for the name and passcode of a user in etc/users",
         ),
-        ("imq.authentication.basic.user_repository", "imqusermgr"),
+        ("imq.authentication.digest.user_repository", "imq.authentication.basic.user_repository"),
         ("imq.accesscontrol.file.filename", "the instance's etc/accesscontrol.properties"),
         ("imq.cluster.url", "has no effect in this gateway"),
     ],
