@@ -196,7 +196,8 @@ const features = {
     const client = make();
     await connected(client);
     const box = await subscribed(client, queue);
-    const header = "a:b\\c\nd\re ✓";
+    // Not a backslash before c, n or r: stompjs itself reads that otherwise than it was written.
+    const header = "a:b\\x\nd\re ✓";
     client.publish({ destination: queue, body: "grüß dich, 世界 😀", headers: { my_header: header } });
     const message = await box.next();
     equal([message.body, message.headers.my_header], ["grüß dich, 世界 😀", header]);
