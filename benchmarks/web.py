@@ -26,8 +26,7 @@ from benchmarks.tally import Outcome
 # How often over each, in turn.
 _TURNS = 2
 _KEY = "AAECAwQFBgcICQoLDA0ODw=="
-# The heads of a whole text message from a client, by the width of what says its length; the mask
-# follows.
+# The first octet of a text message that is one frame; behind its length comes the mask.
 _WHOLE_TEXT = 0x81
 _MASK = bytes(4)
 

@@ -1,7 +1,6 @@
 """The users of an instance, from the repositories that its settings name.
 
-Part of the composition: it joins settings and repositories, whose libraries not
-everybody needs.
+Part of the composition: it joins settings and repositories, whose libraries not everybody needs.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ def made_repositories(reactor: Any, layout: Layout, settings: Settings) -> Repos
             if name == declared.FILE:
                 made[name] = file
             elif name == declared.OIDC:
-                made[name] = _tokens(reactor, layout.etc, settings, logins)
+                made[name] = _tokens(reactor, layout.etc, settings)
             else:
-                made[name] = _directory(reactor, layout.etc, settings, logins)
+                made[name] = _directory(reactor, layout.etc, settings)
     except SettingsError as error:
         raise StartRefused([str(problem) for problem in error.problems]) from error
     except ImportError as error:
@@ -51,10 +50,10 @@ def made_repositories(reactor: Any, layout: Layout, settings: Settings) -> Repos
                 f"{declared.REPOSITORIES.name}: {error.name} is missing; install this package with its extra ldap"
             ]
         ) from error
-    return Repositories(made, file)
+    return Repositories(made, file, logins)
 
 
-def _tokens(reactor: Any, etc: Path, settings: Settings, logins: Logins) -> Repository:
+def _tokens(reactor: Any, etc: Path, settings: Settings) -> Repository:
     # PyJWT takes a while to import.
     from gateway.broker.security.keys import Keys
     from gateway.broker.security.tokens import TokenUsers
@@ -68,10 +67,10 @@ def _tokens(reactor: Any, etc: Path, settings: Settings, logins: Logins) -> Repo
         return fetch(url, reactor)
 
     known = Keys(keys.place, keys.discover, fetch, keys.lifetime_s, reactor.seconds)
-    return TokenUsers(options, known, wall_clock(reactor), logins)
+    return TokenUsers(options, known, wall_clock(reactor))
 
 
-def _directory(reactor: Any, etc: Path, settings: Settings, logins: Logins) -> Repository:
+def _directory(reactor: Any, etc: Path, settings: Settings) -> Repository:
     # ldap3 is an extra.
     from gateway.broker.security.directory import DirectoryUsers
 
@@ -82,7 +81,7 @@ def _directory(reactor: Any, etc: Path, settings: Settings, logins: Logins) -> R
             servers=" ".join(options.servers),
             name=declared.ENCRYPTED.name,
         )
-    return DirectoryUsers(reactor, options, logins, settings[broker_settings.LOGINS_WAITING])
+    return DirectoryUsers(reactor, options, settings[broker_settings.LOGINS_WAITING])
 
 
 def _is_here(place: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from cryptography import x509
@@ -47,11 +48,27 @@ def way_to_certificate(layout: Layout) -> str:
     )
 
 
+def server_files(layout: Layout, settings: Settings, asked: str) -> ServerFiles:
+    """Return the server's certificate and key, and what opens the key.
+
+    :param asked: the setting that asks for them.
+    :raises NoTLS: they are not there, and how to make them.
+    """
+    certificate, key = layout.tls / "server.pem", layout.tls / "server.key"
+    if not certificate.exists() or not key.exists():
+        raise NoTLS(
+            f"{settings.source_of(asked)}: {asked}=true: expected a certificate in {certificate} and its key beside it; "
+            f"{way_to_certificate(layout)}"
+        )
+    password = settings[settings_general.KEYSTORE_PASSWORD]
+    return ServerFiles(certificate, key, password.encode() if password else None)
+
+
 class ServerContexts:
     """Makes the TLS contexts of listeners.
 
-    There is one for all that ask the same of their clients.
-    Reads the files of certificates when the first listener needs them.
+    There is one for all that ask the same of their clients. Reads the files of certificates when the
+    first listener needs them.
 
     :param settings: the instance's, as they were at its start.
     """
@@ -91,7 +108,8 @@ class ServerContexts:
     def reload(self) -> None:
         """Read the files again, for connections that are made from now on.
 
-        :raises CertificateFileError: the files cannot be used; what was read before stays in use.
+        :raises CertificateFileError: the files cannot be used; what was read before stays in use,
+            where it was not read anew.
         """
         for contexts in self._made.values():
             contexts.reload()
@@ -106,23 +124,12 @@ class ServerContexts:
         return bool(self._made)
 
     def _make(self, listener: Listener, clients: ClientCertificates) -> ServerContextFactory:
+        asked = TLS_ENABLED.name if listener.name == TLS else ENCRYPTED.full_name(listener.name)
         tls = self._layout.tls
-        certificate, key = tls / "server.pem", tls / "server.key"
-        if not certificate.exists() or not key.exists():
-            asked = TLS_ENABLED.name if listener.name == TLS else ENCRYPTED.full_name(listener.name)
-            raise NoTLS(
-                f"{self._settings.source_of(asked)}: {asked}=true: expected a certificate in {certificate} and its key beside it; "
-                f"{way_to_certificate(self._layout)}"
-            )
-        password = self._settings[settings_general.KEYSTORE_PASSWORD]
-        return ServerContextFactory(
-            ServerFiles(
-                certificate,
-                key,
-                password.encode() if password else None,
-                authorities=tls / "ca.pem",
-                revocations=tls / "crl.pem",
-                register=tls / "register.json",
-            ),
-            clients,
+        files = replace(
+            server_files(self._layout, self._settings, asked),
+            authorities=tls / "ca.pem",
+            revocations=tls / "crl.pem",
+            register=tls / "register.json",
         )
+        return ServerContextFactory(files, clients)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
-from certs.contexts import ServerContextFactory, ServerFiles
+from certs.contexts import ServerContextFactory
 from gateway.admin.service.bridge_resources import BridgeOwnership, BridgeResources, as_jms
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
@@ -42,8 +42,6 @@ from gateway.broker.security.access import AccessRules
 from gateway.broker.security.repositories import Repositories
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration
-from gateway.exit_codes import StartRefused
-from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
 from gateway.instance.memory.budget import MemoryBudget
@@ -54,7 +52,7 @@ from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
 from gateway.stomp.service import Client
-from gateway.tls import way_to_certificate
+from gateway.tls import server_files
 
 #: What the access control file calls the service that administrators connect to.
 _SERVICE: Final = "ADMIN"
@@ -65,23 +63,12 @@ def admin_contexts(layout: Layout, settings: Settings) -> ServerContextFactory |
 
     It has the server's certificate; None where the service speaks in the clear.
 
-    :raises StartRefused: there is no certificate.
+    :raises NoTLS: there is no certificate.
     :raises CertificateFileError: a file cannot be used.
     """
     if not settings[TLS_ENABLED]:
         return None
-    certificate, key = layout.tls / "server.pem", layout.tls / "server.key"
-    if not certificate.exists() or not key.exists():
-        raise StartRefused(
-            [
-                f"{settings.source(TLS_ENABLED)}: {TLS_ENABLED.name}=true: expected a certificate in {certificate} and its key beside it; "
-                f"{way_to_certificate(layout)}"
-            ]
-        )
-    password = settings[settings_general.KEYSTORE_PASSWORD]
-    return ServerContextFactory(
-        ServerFiles(certificate, key, password.encode() if password else None)
-    )
+    return ServerContextFactory(server_files(layout, settings, TLS_ENABLED.name))
 
 
 def admin_service(

@@ -203,14 +203,11 @@ class OpenListeners:
 
         :raises UnknownListener: none has that name.
         """
-        await self._changes.acquire()
-        try:
+        async with self._changes:
             name = self._named(service).name
             self._paused.add(name)
             await self._close(name)
             self._log.info("service {service} is paused", service=service)
-        finally:
-            self._changes.release()
 
     async def resume(self, service: str) -> None:
         """Open one that was paused, or could not be opened.
@@ -220,8 +217,7 @@ class OpenListeners:
         :raises UnknownListener: none has that name.
         :raises ListenerFailed: it cannot be opened.
         """
-        await self._changes.acquire()
-        try:
+        async with self._changes:
             listener = self._named(service)
             self._paused.discard(listener.name)
             if not self._wanted or listener.name in self._open:
@@ -229,8 +225,6 @@ class OpenListeners:
             if not await self._could_listen(listener):
                 raise ListenerFailed(service, self._problems[listener.name])
             self._settle(listener)
-        finally:
-            self._changes.release()
 
     async def change(self, listeners: Sequence[Listener]) -> None:
         """Have these, and no others.
@@ -238,11 +232,8 @@ class OpenListeners:
         Those that are as they were stay as they are. One that cannot be opened is told to the log,
         and is tried again at the next start.
         """
-        await self._changes.acquire()
-        try:
+        async with self._changes:
             await self._change({one.name: one for one in listeners})
-        finally:
-            self._changes.release()
 
     async def _change(self, wanted: Mapping[str, Listener]) -> None:
         for name, old in self._listeners.items():

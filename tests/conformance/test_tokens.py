@@ -101,7 +101,7 @@ def test_a_session_ends_with_its_token_to_the_second(client: Client, issuer: Iss
     client.error("the token of user 'alice' has ended")
     assert 0 <= time.time() - _end_of(token) < 1
     client.rest()
-    # What it held is there for others, and it lets nobody in any more.
+    # What it held is there for others, and a second login with it is refused.
     other = Client(client._port)
     other.connect(login="", passcode=issuer.token(time.time() + 60))
     assert other.left("/queue/ending") == ["held"]

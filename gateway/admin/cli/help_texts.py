@@ -158,7 +158,7 @@ Examples:
       imqcmd list dur -d quotes -u admin
       imqcmd destroy dur -n mySubscription -c myClientID -u admin
 
-  Where clients may connect; then close one of these ports, open it again, and heed changed settings of listeners:
+  List the ports that clients connect to; close one, open it again; read the settings of listeners again:
       imqcmd list svc -u admin
       imqcmd pause svc -n stomp-web -u admin
       imqcmd resume svc -n stomp-web -u admin

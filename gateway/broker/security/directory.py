@@ -25,9 +25,7 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from gateway.broker.properties.repositories import DirectoryOptions
-from gateway.broker.security.logins import Logins
-from gateway.broker.security.users import Principal, check_name
-from gateway.instance.listening import counted_address
+from gateway.broker.security.users import Principal, is_name
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.deferreds import deferred
@@ -59,16 +57,14 @@ class DirectoryUsers:
     """Authenticates users by a directory.
 
     :param reactor: its thread calls everything here.
-    :param logins: holds answers to failures back.
     :param most: logins that may wait for the directory, those included whose clients are gone.
     """
 
     _log = Logger()
 
-    def __init__(self, reactor: Any, options: DirectoryOptions, logins: Logins, most: int) -> None:
+    def __init__(self, reactor: Any, options: DirectoryOptions, most: int) -> None:
         self._reactor: Final = reactor
         self._options: Final = options
-        self._logins: Final = logins
         self._most: Final = most
         self._asking = 0
         self._threads: Final = ThreadPool(0, _THREADS, "directory")
@@ -82,14 +78,23 @@ class DirectoryUsers:
         :returns: fails with AuthenticationFailed.
         """
         name = credentials.username
+        if not name or not credentials.passcode:
+            # A directory lets an empty password in, as one that names no user.
+            raise AuthenticationFailed(name, "the login or the passcode is empty")
+        if self._asking >= self._most:
+            raise AuthenticationFailed(name, "too many logins wait for the directory")
+        if self._stopping is None:
+            self._threads.start()
+            self._stopping = self._reactor.addSystemEventTrigger("during", "shutdown", self._end)
         try:
-            if not name or not credentials.passcode:
-                # A directory lets an empty password in, as one that names no user.
-                raise AuthenticationFailed(name, "the login or the passcode is empty")
-            return await self._asked(name, credentials.passcode)
-        except AuthenticationFailed:
-            await self._logins.failed(counted_address(credentials.address))
-            raise
+            return await self._begun(_Login(name, credentials.passcode))
+        except _Refused as refused:
+            raise AuthenticationFailed(name, str(refused)) from None
+        except (LDAPException, OSError, ssl.SSLError) as error:
+            self._log.error(
+                "the directory cannot be asked: {error}", error=str(error) or type(error).__name__
+            )
+            raise AuthenticationFailed(name, "the directory cannot be asked now") from None
 
     def readmit(self, principal: Principal, address: str) -> Principal:
         """Return a connected user as it is; the directory is not asked again."""
@@ -101,20 +106,6 @@ class DirectoryUsers:
             self._reactor.removeSystemEventTrigger(self._stopping)
             self._stopping = None
             self._end()
-
-    async def _asked(self, name: str, passcode: str) -> Principal:
-        if self._asking >= self._most:
-            raise AuthenticationFailed(name, "too many logins wait for the directory")
-        if self._stopping is None:
-            self._threads.start()
-            self._stopping = self._reactor.addSystemEventTrigger("during", "shutdown", self._end)
-        try:
-            return await self._begun(_Login(name, passcode))
-        except _Refused as refused:
-            raise AuthenticationFailed(name, str(refused)) from None
-        except (LDAPException, OSError, ssl.SSLError) as error:
-            self._log.error("the directory cannot be asked: {error}", error=_said(error))
-            raise AuthenticationFailed(name, "the directory cannot be asked now") from None
 
     def _begun(self, login: _Login) -> Deferred[Principal]:
         """Have a thread look a login up; it counts until the thread has done so."""
@@ -164,12 +155,12 @@ def _looked_up(options: DirectoryOptions, name: str, passcode: str) -> Principal
             if options.searches_groups:
                 members = _filtered(options.member_attribute, dn, options.group_filter)
                 listed = _search(connection, options.group_base, members, options.gid_attribute)
-                groups = {group for _, called in listed for group in called if _can_be(group)}
+                groups = {group for _, called in listed for group in called if is_name(group)}
     except UnicodeError:
         raise _Refused(_UNKNOWN) from None
     # A directory does not tell upper from lower case, and access rules do.
     called = dn if options.names_are_dns else next(iter(names), "")
-    if not options.names_are_dns and not _can_be(called):
+    if not options.names_are_dns and not is_name(called):
         raise _Refused("the directory's name of the user cannot be one here")
     return Principal(called, frozenset(groups))
 
@@ -256,15 +247,3 @@ def _search(connection: Any, base: str, filter: str, attribute: str) -> list[tup
             values = entry["raw_attributes"].get(attribute, [])
             found.append((entry["dn"], [value.decode("utf-8", "replace") for value in values]))
     return found
-
-
-def _can_be(name: str) -> bool:
-    try:
-        check_name(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _said(error: BaseException) -> str:
-    return str(error) or type(error).__name__

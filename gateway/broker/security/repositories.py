@@ -13,8 +13,10 @@ from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred
 
-from gateway.broker.properties.repositories import FILE, OIDC
+from gateway.broker.properties.repositories import FILE, LDAP, OIDC
+from gateway.broker.security.logins import Logins
 from gateway.broker.security.users import Principal, Users
+from gateway.instance.listening import counted_address
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.deferreds import deferred
@@ -47,16 +49,18 @@ class Repository(Protocol):
 class Repositories:
     """Asks the repository that a login is for.
 
-    A token is for the one of tokens. The file has its users, and the users of certificates. Of all
-    others the first that is left knows whether they exist.
+    A token is for the one of tokens. The file has its users, and the users of certificates; all
+    others are for the directory.
 
-    :param repositories: by name, in order; at least one.
+    :param repositories: by name; at least one.
     :param file: the instance's file, whether it is among them or not.
+    :param logins: holds answers to failures back, of the others; the file's own does so itself.
     """
 
-    def __init__(self, repositories: Mapping[str, Repository], file: Users) -> None:
+    def __init__(self, repositories: Mapping[str, Repository], file: Users, logins: Logins) -> None:
         self._repositories: Final = repositories
         self._file: Final = file
+        self._logins: Final = logins
 
     @deferred
     async def authenticate(self, credentials: Credentials) -> Principal:
@@ -64,11 +68,17 @@ class Repositories:
         name = self._asked(credentials)
         if name is None:
             raise AuthenticationFailed(credentials.username)
-        principal = await self._repositories[name].authenticate(credentials)
-        if name != FILE and FILE in self._repositories and self._file.has(principal.name):
-            # Neither another spelling of the login nor a token gets around what the file says of
-            # its users.
-            raise AuthenticationFailed(credentials.username, "a user of the file has that name")
+        if name == FILE:
+            return await self._file.authenticate(credentials)
+        try:
+            principal = await self._repositories[name].authenticate(credentials)
+            if FILE in self._repositories and self._file.has(principal.name):
+                # Neither another spelling of the login nor a token gets around what the file says
+                # of its users.
+                raise AuthenticationFailed(credentials.username, "a user of the file has that name")
+        except AuthenticationFailed:
+            await self._logins.failed(counted_address(credentials.address))
+            raise
         return replace(principal, repository=name)
 
     def readmit(self, principal: Principal, address: str) -> Principal:
@@ -76,8 +86,7 @@ class Repositories:
 
         :raises AuthenticationFailed: it may connect no more.
         """
-        known = self._repositories[principal.repository].readmit(principal, address)
-        return replace(known, repository=principal.repository, until=principal.until)
+        return self._repositories[principal.repository].readmit(principal, address)
 
     def load(self) -> None:
         """Read the file, as :meth:`~gateway.broker.security.users.Users.load`."""
@@ -88,14 +97,16 @@ class Repositories:
 
     def close(self) -> None:
         """Verify nothing more."""
-        for each in {id(one): one for one in (self._file, *self._repositories.values())}.values():
-            each.close()
+        self._file.close()
+        for name, repository in self._repositories.items():
+            if name != FILE:
+                repository.close()
 
     def _asked(self, credentials: Credentials) -> str | None:
         there = self._repositories
         if OIDC in there and is_token(credentials.passcode):
             return OIDC
-        passcodes = [name for name in there if name != OIDC]
-        if FILE in there and (not credentials.passcode or self._file.has(credentials.username)):
-            return FILE
-        return next((name for name in passcodes if name != FILE), next(iter(passcodes), None))
+        of_file = not credentials.passcode or self._file.has(credentials.username)
+        if LDAP in there and not (FILE in there and of_file):
+            return LDAP
+        return FILE if FILE in there else None

@@ -1,7 +1,8 @@
 """Users that a token speaks for.
 
-Tokens are JSON Web Tokens (RFC 7519), as providers of OpenID Connect issue them. Owns which token is good, and who it speaks for. Where the keys come from is
-:mod:`gateway.broker.security.keys`'s business; what a user may do, that of the access rules.
+Tokens are JSON Web Tokens (RFC 7519), as providers of OpenID Connect issue them. Owns which token is
+good, and who it speaks for. Where the keys come from is :mod:`gateway.broker.security.keys`'s
+business; what a user may do, that of the access rules.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ from twisted.logger import Logger
 
 from gateway.broker.properties.repositories import TokenOptions
 from gateway.broker.security.keys import Keys, KeysUnavailable
-from gateway.broker.security.logins import Logins
-from gateway.broker.security.users import Principal, check_name
-from gateway.instance.listening import counted_address
+from gateway.broker.security.users import Principal, check_name, is_name
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.deferreds import deferred
@@ -37,7 +36,6 @@ ALGORITHMS: Final = (
 )
 #: Seconds since the epoch that no token may reach; infinity is one that JSON can have.
 _NEVER: Final = 1e12
-_LONGEST_GROUP: Final = 255
 _MOST_GROUPS: Final = 1000
 
 
@@ -45,18 +43,14 @@ class TokenUsers:
     """Authenticates users by tokens.
 
     :param wall: seconds since the epoch.
-    :param logins: holds answers to failures back.
     """
 
     _log = Logger()
 
-    def __init__(
-        self, options: TokenOptions, keys: Keys, wall: Callable[[], float], logins: Logins
-    ) -> None:
+    def __init__(self, options: TokenOptions, keys: Keys, wall: Callable[[], float]) -> None:
         self._options: Final = options
         self._keys: Final = keys
         self._wall: Final = wall
-        self._logins: Final = logins
 
     @deferred
     async def authenticate(self, credentials: Credentials) -> Principal:
@@ -66,20 +60,6 @@ class TokenUsers:
 
         :returns: fails with AuthenticationFailed.
         """
-        try:
-            return await self._verified(credentials)
-        except AuthenticationFailed:
-            await self._logins.failed(counted_address(credentials.address))
-            raise
-
-    def readmit(self, principal: Principal, address: str) -> Principal:
-        """Return a connected user as it is: its token still holds."""
-        return principal
-
-    def close(self) -> None:
-        """There is nothing to be closed."""
-
-    async def _verified(self, credentials: Credentials) -> Principal:
         login, token = credentials.username, credentials.passcode
         options = self._options
         try:
@@ -127,6 +107,13 @@ class TokenUsers:
             raise AuthenticationFailed(login, "the token is another user's")
         return Principal(name, groups_of(claims, options.groups_claim), until=end)
 
+    def readmit(self, principal: Principal, address: str) -> Principal:
+        """Return a connected user as it is: its token still holds."""
+        return principal
+
+    def close(self) -> None:
+        """There is nothing to be closed."""
+
     def _claims(self, token: str, key: jwt.PyJWK, algorithm: str) -> dict[str, Any] | None:
         """Return the claims of a token; None if another key may have signed it.
 
@@ -165,17 +152,9 @@ def groups_of(claims: Mapping[str, Any], claim: str) -> frozenset[str]:
         value = value.split()
     if not isinstance(value, Sequence):
         return frozenset()
-    return frozenset(each for each in value[:_MOST_GROUPS] if _is_group(each))
-
-
-def _is_group(value: object) -> bool:
-    if not isinstance(value, str) or len(value) > _LONGEST_GROUP:
-        return False
-    try:
-        check_name(value, "group")
-    except ValueError:
-        return False
-    return True
+    return frozenset(
+        each for each in value[:_MOST_GROUPS] if isinstance(each, str) and is_name(each)
+    )
 
 
 def _key_id(head: Mapping[str, Any]) -> str | None:

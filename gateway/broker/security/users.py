@@ -337,6 +337,15 @@ def check_name(name: str, what: str = "user") -> str:
     return name
 
 
+def is_name(text: str) -> bool:
+    """Whether :func:`check_name` takes it."""
+    try:
+        check_name(text)
+    except ValueError:
+        return False
+    return True
+
+
 def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
     """Make the first users of an instance, with the admin's password.
 

@@ -16,7 +16,6 @@ from twisted.internet.defer import DeferredList
 
 from gateway.broker.properties.repositories import DirectoryOptions
 from gateway.broker.security.directory import DirectoryUsers
-from gateway.broker.security.logins import Logins
 from gateway.broker.security.users import Principal
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
@@ -181,7 +180,7 @@ class Asked:
     """Users of a directory, one test's."""
 
     def __init__(self, options: DirectoryOptions) -> None:
-        self.users = DirectoryUsers(reactor, options, Logins(reactor, None, 0), 100)
+        self.users = DirectoryUsers(reactor, options, 100)
 
     async def login(self, name: str, passcode: str) -> Principal | str:
         try:
@@ -268,7 +267,7 @@ async def test_another_server_stands_in(directory: Directory) -> None:
 
 @on_reactor
 async def test_many_log_in_at_once_and_too_many_are_refused(directory: Directory) -> None:
-    users = DirectoryUsers(reactor, directory.options(), Logins(reactor, None, 0), 20)
+    users = DirectoryUsers(reactor, directory.options(), 20)
     logins = [users.authenticate(Credentials("alice", "sesame", HOST)) for _ in range(25)]
     outcomes = await DeferredList(logins, consumeErrors=True)
     assert [good for good, _ in outcomes] == [True] * 20 + [False] * 5
@@ -282,7 +281,7 @@ async def test_many_log_in_at_once_and_too_many_are_refused(directory: Directory
 async def test_clients_that_are_gone_count_and_are_not_looked_up(directory: Directory) -> None:
     with socket.create_server((HOST, 0)) as silent:
         options = directory.options(servers=(f"{HOST}:{silent.getsockname()[1]}",), timeout_s=1)
-        users = DirectoryUsers(reactor, options, Logins(reactor, None, 0), 20)
+        users = DirectoryUsers(reactor, options, 20)
         logins = [users.authenticate(Credentials("alice", "x", HOST)) for _ in range(30)]
         for login in logins:
             login.addErrback(lambda _: None)

@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 
 from gateway.broker.properties.repositories import TokenOptions
 from gateway.broker.security.keys import DISCOVERY, PAUSE_S, Keys
-from gateway.broker.security.logins import Logins
+from gateway.broker.security.logins import FREE, Logins
 from gateway.broker.security.passcodes import hash_passcode
 from gateway.broker.security.repositories import Repositories, is_token
 from gateway.broker.security.tokens import TokenUsers, groups_of
@@ -44,7 +44,7 @@ class Served:
         place = ISSUER if discover else "https://login.example.org/keys"
         self.keys = Keys(place, discover, self._fetch, LIFETIME, self.clock.seconds)
         made = TokenOptions(**{"issuer": ISSUER, "audience": (AUDIENCE, "other"), **options})
-        self.users = TokenUsers(made, self.keys, self.clock.seconds, Logins(self.clock, None, 0))
+        self.users = TokenUsers(made, self.keys, self.clock.seconds)
 
     def _fetch(self, url: str) -> Deferred[bytes]:
         self.asked.append(url)
@@ -290,7 +290,7 @@ def test_what_is_no_token_is_for_the_file(issuer: Issuer, tmp_path: Path) -> Non
     file = Users(tmp_path / "users", served.clock)
     write_users(tmp_path / "users", [User("alice", frozenset({"staff"}), hash_passcode("sesame"))])
     file.load()
-    both = Repositories({"file": file, "oidc": served.users}, file)
+    both = Repositories({"file": file, "oidc": served.users}, file, Logins(served.clock, None, 0))
     outcome: list[Any] = []
     carol = both.authenticate(Credentials("", issuer.token(NOW + 9, "carol")))
     carol.addCallback(outcome.append)
@@ -304,7 +304,7 @@ def test_what_is_no_token_is_for_the_file(issuer: Issuer, tmp_path: Path) -> Non
     assert both.readmit(outcome[0], "") == outcome[0]
     known = Principal("alice", frozenset())
     assert both.readmit(known, "").groups == {"staff"}
-    only = Repositories({"oidc": served.users}, file)
+    only = Repositories({"oidc": served.users}, file, Logins(served.clock, None, 0))
     refused: list[Any] = []
     asked = only.authenticate(Credentials("alice", "sesame"))
     asked.addCallbacks(refused.append, lambda failure: refused.append(failure.value.reason))
@@ -315,3 +315,17 @@ def test_what_is_no_token_is_for_the_file(issuer: Issuer, tmp_path: Path) -> Non
 @pytest.mark.parametrize("text", ["", "secret", "a.b.c", "eyJ.x", "eyJhbGciOiJub25lIn0.e30."])
 def test_what_has_not_the_form_is_no_token(text: str) -> None:
     assert not is_token(text)
+
+
+def test_answers_to_bad_tokens_are_held_back(issuer: Issuer, tmp_path: Path) -> None:
+    served = Served(issuer)
+    file = Users(tmp_path / "users", served.clock)
+    both = Repositories({"file": file, "oidc": served.users}, file, Logins(served.clock))
+    answers: list[Any] = []
+    for _ in range(FREE + 1):
+        asked = both.authenticate(Credentials("", issuer.token(NOW - 1), "192.0.2.1"))
+        asked.addCallbacks(answers.append, lambda failure: answers.append(failure.value.reason))
+    assert answers == ["the token has ended"] * FREE
+    served.clock.advance(1)
+    assert answers == ["the token has ended"] * (FREE + 1)
+    both.close()
