@@ -17,6 +17,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"username": "ann"},
     ),
     (
+        errors.CredentialsEnded("ann"),
+        "the token of user 'ann' has ended",
+        {"username": "ann"},
+    ),
+    (
         errors.AccessDenied("ann", "produce", Queue("q")),
         "user 'ann' may not produce on queue:q",
         {"operation": "produce", "destination": Queue("q")},
