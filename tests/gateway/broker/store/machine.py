@@ -108,8 +108,16 @@ class StoreMachine(RuleBasedStateMachine):
         insert(
             self.batch, Row(seq, destination, seq % 10, seq * 7, len(body), persistent, head, body)
         )
-        self.batch.reserved = self.next_seq
+        self.reserve()
         return seq
+
+    def reserve(self) -> None:
+        """Have the batch say that its seqs are used.
+
+        The batch with a row's message may have been lost in a crash. A broker never writes a row
+        whose seq is not reserved, so here it is reserved with the row.
+        """
+        self.batch.reserved = self.next_seq
 
     @rule(seq=seqs)
     def delete(self, seq: int) -> None:
@@ -122,6 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
     def owe(self, seq: int, subscription: int) -> None:
         if seq not in self.batch.deletes and (subscription, seq) not in self.batch.settled:
             self.batch.owed[subscription, seq] = None
+            self.reserve()
 
     @rule(seq=seqs, subscription=small)
     def settle(self, seq: int, subscription: int) -> None:
@@ -134,6 +143,7 @@ class StoreMachine(RuleBasedStateMachine):
             self.batch.redeliveries[owner, seq] = RedeliveryRow(
                 owner, seq, attempts, attempts * 1000
             )
+            self.reserve()
 
     @rule(
         number=small,
