@@ -330,6 +330,8 @@ def _remote_session(name: str, address: str, settings: Mapping[str, str]) -> Ite
     PySparkLogger.getLogger("SparkConnectClient").setLevel("CRITICAL")
     # Of ranks of a few rows that are aggregated already.
     warnings.filterwarnings("ignore", "WARN WindowExpression")
+    # The error that comes with it says it.
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     try:
         for key, value in {**_OF_SESSIONS, **settings}.items():
             try:

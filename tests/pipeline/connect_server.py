@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyspark
 
@@ -23,12 +23,21 @@ from tests.pipeline.conftest import SETTINGS, SHORT
 _SUBMIT: Final = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
 
+class ConnectServer(NamedTuple):
+    """A server that listens.
+
+    :param address: ``sc://HOST:PORT``.
+    """
+
+    address: str
+    process: subprocess.Popen[bytes]
+
+
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
+def connect_server(folder: Path) -> Iterator[ConnectServer]:
     """Run a server.
 
-    :param folder: where it works and keeps what it writes.
-    :returns: its address, ``sc://HOST:PORT``.
+    :param folder: where it works and keeps what it writes, and its ``server.log``.
     """
     port = free_port()
     given = {
@@ -61,7 +70,7 @@ def connect_server(folder: Path) -> Iterator[str]:
         try:
             until(lambda: server.poll() is not None or _listens(port), "it never listened")
             assert server.poll() is None, (folder / "server.log").read_text()[-5000:]
-            yield f"sc://{HOST}:{port}"
+            yield ConnectServer(f"sc://{HOST}:{port}", server)
         finally:
             server.terminate()
             server.wait(60)

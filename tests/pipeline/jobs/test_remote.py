@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with connect_server(tmp_path_factory.mktemp("connect")) as address:
-        yield address
+    with connect_server(tmp_path_factory.mktemp("connect")) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="module")
@@ -135,16 +136,21 @@ def test_dead_messages_are_archived_grouped_and_sent_again(
 
 
 @pytest.mark.long
-def test_a_server_that_dies_is_told(journal: tuple[Path, Truth], tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_that_dies_is_told(
+    journal: tuple[Path, Truth], tmp_path: Path, ending: signal.Signals
+) -> None:
     folder, _ = journal
-    with connect_server(tmp_path) as address:
+    with connect_server(tmp_path) as server:
         gone = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "journeys", str(folder), "--remote", address],
+            [sys.executable, "-m", "pipeline", "journeys", str(folder), "--remote", server.address],
             cwd=ROOT,
             stderr=subprocess.PIPE,
             text=True,
         )
-        until(lambda: list((tmp_path / "local").rglob("*")), "it never began")
+        log = tmp_path / "server.log"
+        until(lambda: "ExecuteHolder" in log.read_text(), "it never asked")
+        server.process.send_signal(ending)
     said = gone.communicate(timeout=120)[1]
     assert gone.returncode == 2
     assert said.startswith("gateway-pipeline: the Spark Connect server is gone")
