@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from pipeline.replay.ledger import State
@@ -60,15 +60,21 @@ def doubtful(pending: DataFrame, records: DataFrame, gateway: str | None, now_us
     own = sql.col("_at").isNotNull()
     if gateway is not None:
         # Ids that came to the same destination after it, and those that will before it is its turn.
-        since = (
+        since = running(
             records.where(sql.col("state") == State.INTENDED.value)
             .groupBy(sql.col("target").alias("_to"), sql.col("at").alias("_at"))
-            .count()
-            .withColumn(
-                "_after",
-                sql.sum("count").over(Window.partitionBy("_to").orderBy(sql.col("_at").desc())),
-            )
-            .drop("count")
+            .agg(sql.count("*").alias("_ids"))
+            .withColumn("_second", sql.date_trunc("second", "_at")),
+            sql.sum,
+            ["_ids"],
+            of=["_to"],
+            stretch="_second",
+            order=["_at"],
+            backwards=True,
+        ).select(
+            "_to",
+            "_at",
+            (sql.col("_ids") + sql.coalesce("_ids" + BEFORE, sql.lit(0))).alias("_after"),
         )
         rows = running(
             rows.join(since, ["_to", "_at"], "left").withColumns(

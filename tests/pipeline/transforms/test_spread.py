@@ -26,7 +26,7 @@ _END: Final = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
 _EVENTS: Final = 24_000
 _PARTITIONS: Final = 16
 #: What a window may be over: of each there are few rows, or it is a stretch of a sequence.
-_SMALL: Final = ("message_id", "_stretch")
+_SMALL: Final = ("message_id", "_stretch", "_second")
 #: Rows of a stage that one task may have, whatever share of all that is.
 _FEW: Final = 400
 
