@@ -37,6 +37,7 @@ def settings_page() -> str:
     from gateway.broker.properties import jdbc, repositories
     from gateway.broker.properties import settings as broker
     from gateway.configuration import DECLARED
+    from gateway.front import settings as front
     from gateway.instance import settings_general as general
     from gateway.journal import journal
     from gateway.stomp import settings as stomp
@@ -60,6 +61,11 @@ def settings_page() -> str:
             "The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS
         ),
         Section("The STOMP bridge", "", stomp.SETTINGS),
+        Section(
+            "Other brokers behind the STOMP bridge",
+            "``NAME`` stands for the ``ref-name`` of a connection factory. :doc:`/front` says more.",
+            front.SETTINGS,
+        ),
         Section(
             "JMS bridges",
             "``NAME`` stands for the name of a bridge; in ``imq.bridge.config.password.NAME`` for what the XML configuration names as "

@@ -23,14 +23,15 @@ from bridge.config.problems import ConfigurationError, Severity
 from bridge.link.status import BridgeState, WrongState
 from bridge.manager import STOP_S, Bridge, BridgeLink, BridgeServiceManager, NotReloadable, Outcome
 from bridge.orders import StandingOrders
+from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration, reread, settings_now, stomp_options
 from gateway.exit_codes import StartRefused
+from gateway.front.settings import FrontFailed, FrontOptions
 from gateway.instance import crashpoints, settings_general
 from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
-from gateway.messaging.provider import Provider
 from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.deferreds import deferred, gather
 from gateway.reactor.turn import Turn
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from bridge.jms_bridge import Admit
     from bridge.link.delivery.background_recovery import BackgroundRecovery
     from gateway.broker.store.postgresql.decisions import DecisionRows
+    from gateway.fronts import Front
     from gateway.journal.journal import Journal
     from gateway.transaction_log import DatabaseLog, PlainLog
 
@@ -101,18 +103,24 @@ class StompBridge:
     """The STOMP bridge as one of the bridges.
 
     :param listeners: reads where to listen from the settings.
+    :param front: the brokers behind it, None for that of this instance alone.
     """
 
     type: Final = "STOMP"
 
     def __init__(
-        self, reactor: Any, stomp: StompService, listeners: Callable[[], Sequence[Listener]]
+        self,
+        reactor: Any,
+        stomp: StompService,
+        listeners: Callable[[], Sequence[Listener]],
+        front: Front | None = None,
     ) -> None:
         self.name: Final = settings_general.STOMP
         self.service: Final = stomp
         self.problem = ""
         self._reactor: Final = reactor
         self._listeners: Final = listeners
+        self._front: Final = front
 
     @property
     def state(self) -> BridgeState:
@@ -133,7 +141,12 @@ class StompBridge:
             return
         self.problem = ""
         try:
+            if self._front is not None and self.state is BridgeState.STOPPED:
+                await self._front.open()
             await self._translated(self.service.start)
+        except FrontFailed as error:
+            self.problem = f"bridge {self.name}: {error}"
+            raise BridgeFailed(self.problem) from error
         except BridgeFailed as error:
             self.problem = str(error)
             raise
@@ -149,6 +162,8 @@ class StompBridge:
                 name=self.name,
                 seconds=f"{seconds:g}",
             )
+        if self._front is not None:
+            self._front.close()
         for failure in ended.failures.values():
             failure.raiseException()
 
@@ -248,7 +263,7 @@ class BridgeLoader:
         reactor: Any,
         configuration: Configuration,
         logs: Logs,
-        provider: Provider,
+        provider: EmbeddedProvider,
         stomp: StompParts,
         journal: Journal | None = None,
         kept: KeptByBridges | None = None,
@@ -326,10 +341,16 @@ class BridgeLoader:
         detail = open_bridge_log(
             self._logs, self._settings, settings_general.STOMP, ["gateway.stomp"]
         )
+        front: Front | None = None
+        if FrontOptions.read(self._settings) is not None:
+            # Its modules take long to import.
+            from gateway.fronts import Front
+
+            front = Front(self._reactor, self._configuration, self._provider, self._logs.redaction)
         stomp = StompService(
             self._reactor,
             parts.turn,
-            self._provider,
+            self._provider if front is None else front.provider,
             options,
             parts.tls,
             parts.transformer,
@@ -339,7 +360,9 @@ class BridgeLoader:
             detail,
             parts.memory,
         )
-        return StompBridge(self._reactor, stomp, partial(_listeners_now, self._configuration))
+        return StompBridge(
+            self._reactor, stomp, partial(_listeners_now, self._configuration), front
+        )
 
     def _jms(self, name: str) -> Bridge:
         from bridge.jms_bridge import JMSBridge

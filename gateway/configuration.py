@@ -23,6 +23,7 @@ from gateway.broker.security.access import DEFAULT_RULES, AccessError
 from gateway.broker.security.users import UsersError, make_first_users
 from gateway.central import CentralProperties, CentralUnreadable, central_properties
 from gateway.exit_codes import StartRefused
+from gateway.front import settings as front_settings
 from gateway.instance import passfile, settings_general
 from gateway.instance.layout import Layout, LayoutError, make_directory, replace
 from gateway.instance.memory import host_memory
@@ -37,6 +38,7 @@ from gateway.stomp.settings import StompOptions
 DECLARED: Final[tuple[Setting[Any], ...]] = (
     *settings_general.SETTINGS,
     *stomp_settings.SETTINGS,
+    *front_settings.SETTINGS,
     *broker_settings.SETTINGS,
     *repositories.SETTINGS,
     *jdbc.SETTINGS,

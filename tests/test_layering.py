@@ -50,6 +50,7 @@ BELOW = (
 EVERYTHING = (
     *BELOW,
     "gateway.broker",
+    "gateway.front",
     "gateway.stomp",
     "gateway.stomp.brokers",
     "gateway.stomp.wire",
@@ -72,6 +73,7 @@ COMPOSITION_MODULES = (
     "gateway.opened_broker",
     "gateway.ownership",
     "gateway.exit_codes",
+    "gateway.fronts",
     "gateway.repositories",
     "gateway.rereading",
     "gateway.shared_files",
@@ -90,6 +92,8 @@ ROOMS: Mapping[str, Room] = {
     "gateway.stomp": Room((*BELOW, "gateway.stomp.brokers", "gateway.stomp.wire")),
     "bridge": Room((*BELOW, "gateway.stomp.brokers")),
     "gateway.broker": Room(BELOW),
+    # The embedded broker knows the users of the other ones.
+    "gateway.front": Room((*BELOW, "gateway.broker")),
     "gateway.messaging": Room(),
     "gateway.instance": Room(),
     "gateway.reactor": Room(),

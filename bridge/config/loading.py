@@ -152,6 +152,24 @@ async def _loaded(
     timeout_s: float,
 ) -> tuple[Bridge, list[Problem]]:
     location = locate(settings, name, folder)
+    return await load_at(location, name, settings, reactor, trust=trust, timeout_s=timeout_s)
+
+
+async def load_at(
+    location: Path | str,
+    name: str,
+    settings: Settings,
+    reactor: Any,
+    *,
+    trust: IPolicyForHTTPS | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[Bridge, list[Problem]]:
+    """As :func:`load`, from a place that is known.
+
+    :param location: a path or a URL, as of :func:`located`.
+    :param name: the name that the configuration must have.
+    :raises ConfigurationError: with everything that is wrong.
+    """
     data, exposed = await _contents(location, reactor, trust, timeout_s)
     pool = reactor.getThreadPool()
     return await deferToThreadPool(

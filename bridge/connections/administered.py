@@ -99,7 +99,7 @@ class AdministeredFactory:
         self.client_id = client_id
         #: Whether :attr:`client_id` is final.
         self.client_id_known = client_id_known
-        self._credentials = credentials
+        self.credentials: Final = credentials
         self._look_up = look_up
         self._remembers = remembers
         self._find = find
@@ -162,7 +162,7 @@ class AdministeredFactory:
         self, client_id: str | None, own: bool, lost: Callable[[MessagingError], None]
     ) -> Connection:
         try:
-            connection = await self.provider.connect(self._credentials, client_id, lost)
+            connection = await self.provider.connect(self.credentials, client_id, lost)
         except MessagingError:
             raise
         except Exception as error:  # noqa: BLE001

@@ -14,6 +14,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Session
 from tests.contract.backends.backend import Backend, arranges
 from tests.contract.backends.embedded import EmbeddedMemory, EmbeddedSqlite
+from tests.contract.backends.front import Held, SharedJMS
 from tests.contract.backends.jms import JMS
 from tests.contract.backends.jms_xa import JMSXA
 from tests.contract.backends.stomp import StompActiveMQ, StompGateway, StompRabbitMQ
@@ -23,7 +24,9 @@ from tests.contract.driving import Client, Seam
 BACKENDS: tuple[type[Backend], ...] = (
     EmbeddedSqlite,
     EmbeddedMemory,
+    Held,
     JMS,
+    SharedJMS,
     JMSXA,
     StompGateway,
     StompActiveMQ,

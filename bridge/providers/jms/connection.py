@@ -287,6 +287,31 @@ class JMSConnection:
         made.addErrback(lambda failure: self.fail(_translated(failure.value)))
         return destination
 
+    def drop_temporary(self, destination: Destination) -> None:
+        """Have a temporary destination of this connection go before the connection does.
+
+        It has no consumers. For those who share the connection; not of the seam.
+        """
+        if not self._scope.open or destination not in self._scope.temporary:
+            return
+        self._scope.temporary.discard(destination)
+        self._scope.all_temporary.discard(destination)
+        self._call(
+            "dropping a temporary destination",
+            self._factory.send_timeout_s,
+            Verb.DROP,
+            wire.flag(destination.kind is Kind.TOPIC) + wire.text(destination.name),
+        ).addErrback(self._not_dropped, destination)
+
+    def _not_dropped(self, failure: Failure, destination: Destination) -> None:
+        # It goes with the connection.
+        _log.info(
+            "{provider}: {destination} is still there: {error}",
+            provider=self._scope.provider,
+            destination=destination,
+            error=failure.value,
+        )
+
     def renew(self, credentials: Credentials) -> Deferred[None]:
         return fail(NotSupported("new credentials"))
 

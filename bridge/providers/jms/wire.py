@@ -116,6 +116,8 @@ class Verb(IntEnum):
     UNSUBSCRIBE = 5
     #: nothing.
     CLOSE = 6
+    #: u8 1 for a topic, text name of a temporary destination.
+    DROP = 7
 
 
 class Frame(NamedTuple):

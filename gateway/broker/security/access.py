@@ -33,6 +33,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from gateway.broker.properties.names import Pattern, is_wild
 from gateway.broker.security.users import Principal
 from gateway.instance import properties
 from gateway.instance.layout import LineError
@@ -134,6 +135,18 @@ class _Rules:
         verdicts = (rule.decide(principal) for rule in (*found, self.named.get(_ALL)) if rule)
         return next((verdict for verdict in verdicts if verdict is not None), False)
 
+    def decide_every(self, principal: Principal, pattern: str) -> bool:
+        """Whether all names that a pattern covers are allowed, as far as can be told.
+
+        A rule whose own name is a pattern may cover some of them.
+        """
+        covered = Pattern(pattern)
+        return (
+            self.decide(principal, pattern)
+            and all(rule.decide(principal) is not False for _, rule in self.patterns)
+            and all(self.decide(principal, name) for name in self.named if covered.matches(name))
+        )
+
 
 _Table = dict[tuple[str, str], _Rules]
 _NOTHING: Final = _Rules()
@@ -211,6 +224,21 @@ class AccessRules:
         return self._table.get((resource, operation.value), _NOTHING).decide(
             principal, destination.name
         )
+
+    def allows_elsewhere(
+        self, principal: Principal, operation: Operation, destination: Destination
+    ) -> bool:
+        """Whether the user may do that with a destination of another broker.
+
+        CREATE is not asked: that is the other broker's business. As what a subscription with
+        wildcards covers is not known here, it must be allowed whatever that is.
+        """
+        if destination.temporary and operation is not Operation.PRODUCE:
+            return True
+        rules = self._table.get((_RESOURCES[destination.kind], operation.value), _NOTHING)
+        if destination.kind is Kind.TOPIC and is_wild(destination.name):
+            return rules.decide_every(principal, destination.name)
+        return rules.decide(principal, destination.name)
 
 
 def _parse(data: bytes, file: Path) -> _Table:

@@ -61,6 +61,10 @@ _LONGEST_NAME: Final = 255
 _FORBIDDEN: Final = ":,*"
 
 
+#: In place of a repository: another broker knows the user.
+ELSEWHERE: Final = ""
+
+
 @dataclass(frozen=True)
 class Principal:
     """An authenticated user, with the groups it is in.

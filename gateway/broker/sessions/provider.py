@@ -13,7 +13,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.security.access import AccessRules
-from gateway.broker.security.users import Principal
+from gateway.broker.security.users import ELSEWHERE, Principal
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Kind
@@ -100,6 +100,32 @@ class EmbeddedProvider:
         lost: Callable[[MessagingError], None],
     ) -> Connection:
         principal = await self._authenticated(credentials)
+        return self._connected(principal, client_id, credentials.address, lost)
+
+    def admit(
+        self,
+        username: str,
+        client_id: str | None,
+        address: str,
+        lost: Callable[[MessagingError], None],
+    ) -> EmbeddedConnection:
+        """Open a connection of a user whom another broker has let in.
+
+        It is in no group, and the access rules hold for it.
+
+        :raises AccessDenied, ClientIdInUse:
+        """
+        principal = Principal(username, frozenset(), repository=ELSEWHERE)
+        self._check_may_connect(principal)
+        return self._connected(principal, client_id, address, lost)
+
+    def _connected(
+        self,
+        principal: Principal,
+        client_id: str | None,
+        address: str,
+        lost: Callable[[MessagingError], None],
+    ) -> EmbeddedConnection:
         if client_id is not None and client_id in self._client_ids:
             raise ClientIdInUse(client_id)
         self._numbers += 1
@@ -110,22 +136,25 @@ class EmbeddedProvider:
             client_id,
             self._numbers,
             lost,
-            credentials.address,
+            address,
             random_name=self._random_name,
             renewing=self._renewing,
             ended=self._disconnected,
         )
         if client_id is not None:
             self._client_ids[client_id] = connection
-        self.connections[connection] = credentials.address
+        self.connections[connection] = address
         self._expiry.set(connection, principal.until)
         return connection
 
     async def _authenticated(self, credentials: Credentials) -> Principal:
         principal = await self._users.authenticate(credentials)
+        self._check_may_connect(principal)
+        return principal
+
+    def _check_may_connect(self, principal: Principal) -> None:
         if not self._rules.may_connect(principal):
             raise AccessDenied(principal.name, "connect", "this broker")
-        return principal
 
     def _renewing(self, connection: EmbeddedConnection, credentials: Credentials) -> Deferred[None]:
         async def renew() -> None:
@@ -174,9 +203,10 @@ class EmbeddedProvider:
         with self.broker.turn:
             for connection, address in list(self.connections.items()):
                 try:
-                    principal = self._users.readmit(connection.routing.principal, address)
-                    if not self._rules.may_connect(principal):
-                        raise AccessDenied(principal.name, "connect", "this broker")
+                    principal = connection.routing.principal
+                    if principal.repository != ELSEWHERE:
+                        principal = self._users.readmit(principal, address)
+                    self._check_may_connect(principal)
                 except MessagingError as error:
                     connection.fail(error)
                 else:

@@ -214,6 +214,19 @@ class Routing:
             self._use_reports.made(destination, self.origin.user)
         return physical
 
+    @property
+    def standing(self) -> tuple[int, Principal]:
+        """What its user may do is the same as long as this is equal."""
+        return self._rules.epoch, self.principal
+
+    def check_allowed(self, operation: Operation, destination: Destination) -> None:
+        """Check what the user may do with a destination of another broker.
+
+        :raises AccessDenied: not that.
+        """
+        if not self._rules.allows_elsewhere(self.principal, operation, destination):
+            raise AccessDenied(self.origin.user, operation.value, destination)
+
     def check_room(self, destination: Destination, what: str, octets: int) -> None:
         """Check that there is memory for what a client is to make.
 

@@ -13,6 +13,7 @@ final class Calls {
     private static final int TEMPORARY = 4;
     private static final int UNSUBSCRIBE = 5;
     private static final int CLOSE = 6;
+    private static final int DROP = 7;
 
     private final Wire wire;
     private final ConcurrentMap<Integer, Factory> factories = new ConcurrentHashMap<>();
@@ -53,6 +54,10 @@ final class Calls {
             case TEMPORARY:
                 boolean topic = call.get() != 0;
                 link(number).temporary(topic, Values.text(call));
+                break;
+            case DROP:
+                boolean ofTopic = call.get() != 0;
+                link(number).dropTemporary(ofTopic, Values.text(call));
                 break;
             case UNSUBSCRIBE:
                 link(number).unsubscribe(Values.text(call));

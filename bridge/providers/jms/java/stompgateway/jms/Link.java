@@ -34,6 +34,9 @@ public interface Link {
     /** A temporary destination, from now on known by this name to all connections of the factory. */
     void temporary(boolean topic, String name) throws Failure;
 
+    /** A temporary destination of this connection goes before the connection does. It has no consumers. */
+    void dropTemporary(boolean topic, String name) throws Failure;
+
     void unsubscribe(String name) throws Failure;
 
     /** Close sessions and connection; may be called while other threads are in calls. */

@@ -33,8 +33,8 @@ final class Destinations {
         known.put(key(topic, false, name), destination);
     }
 
-    /** A temporary destination was made, and is known by this name; null: it is gone. */
-    synchronized void temporary(boolean topic, String name, Destination destination) throws JMSException {
+    /** A temporary destination was made, and is known by this name; null: it is gone. The one that was known by it before. */
+    synchronized Destination temporary(boolean topic, String name, Destination destination) throws JMSException {
         Destination before = known.remove(key(topic, true, name));
         if (before != null) {
             ownNames.remove(key(topic, true, name(before, topic)));
@@ -44,6 +44,7 @@ final class Destinations {
             ownNames.put(key(topic, true, name(destination, topic)), name);
         }
         notifyAll();
+        return before;
     }
 
     /** The destination by this name. */

@@ -11,6 +11,8 @@ import javax.jms.Destination;
 import javax.jms.ExceptionListener;
 import javax.jms.JMSException;
 import javax.jms.Session;
+import javax.jms.TemporaryQueue;
+import javax.jms.TemporaryTopic;
 import javax.jms.XAConnection;
 import javax.jms.XASession;
 import stompgateway.jms.Failure;
@@ -151,6 +153,21 @@ final class JmsLink implements Link, ExceptionListener {
             Destination made = topic ? control().createTemporaryTopic() : control().createTemporaryQueue();
             destinations.temporary(topic, name, made);
             temporaries.add(new Object[] {topic, name});
+        } catch (JMSException | RuntimeException error) {
+            throw Failures.of(error);
+        }
+    }
+
+    @Override
+    public void dropTemporary(boolean topic, String name) throws Failure {
+        try {
+            Destination gone = destinations.temporary(topic, name, null);
+            temporaries.removeIf(one -> one[0].equals(topic) && one[1].equals(name));
+            if (topic && gone instanceof TemporaryTopic) {
+                ((TemporaryTopic) gone).delete();
+            } else if (gone instanceof TemporaryQueue) {
+                ((TemporaryQueue) gone).delete();
+            }
         } catch (JMSException | RuntimeException error) {
             throw Failures.of(error);
         }

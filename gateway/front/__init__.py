@@ -1,0 +1,1 @@
+"""Other brokers behind the gateway, which then keeps nothing itself."""

@@ -1,0 +1,531 @@
+"""The gateway in front of other brokers, as a provider.
+
+Each client has a connection of the embedded broker, which knows its user, what that may do, and
+when its token ends; and one of each broker that it uses. Owns which broker a destination is at,
+that access rules hold there, and how a connection of several is one.
+
+A transaction is one broker's. A message goes to one broker, and so does a subscription, by its own
+text: wildcards do not reach from one broker to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
+
+from gateway.broker.security.access import Operation
+from gateway.broker.sessions.connection import EmbeddedConnection
+from gateway.broker.sessions.provider import EmbeddedProvider
+from gateway.front.routes import Routes, Unsupported, Way
+from gateway.front.settings import EMBEDDED
+from gateway.messaging.completions import Completions
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import (
+    AuthenticationFailed,
+    InvalidDestination,
+    MessageRejected,
+    MessagingError,
+    NotSupported,
+    ProviderUnavailable,
+    UnknownSubscription,
+)
+from gateway.messaging.message import Message
+from gateway.messaging.provider import (
+    Capabilities,
+    Connection,
+    Consumer,
+    ConsumerSpec,
+    Credentials,
+    Deliver,
+    Done,
+    Mode,
+    Session,
+    XASession,
+)
+from gateway.reactor.deferreds import deferred
+
+_T = TypeVar("_T")
+
+#: Destinations of which a connection remembers where they are.
+_KNOWN: Final = 1000
+
+
+class FrontProvider:
+    """The brokers behind the gateway, as one provider.
+
+    :param embedded: knows the users, and has what is no other broker's.
+    :param routes: asked for each connection; may change.
+    """
+
+    def __init__(self, embedded: EmbeddedProvider, routes: Callable[[], Routes]) -> None:
+        self._embedded: Final = embedded
+        self._routes: Final = routes
+
+    @property
+    def capabilities(self) -> Capabilities:
+        main = self._routes().main
+        return self._embedded.capabilities if main is None else main.provider.capabilities
+
+    @property
+    def resource(self) -> str:
+        main = self._routes().main
+        return self._embedded.resource if main is None else main.provider.resource
+
+    @deferred
+    async def connect(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> Connection:
+        """As the seam says; may be cancelled, and then there is no connection."""
+        connection = FrontConnection(self._routes(), credentials, client_id or None, lost)
+        try:
+            await connection.open(self._embedded)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+class FrontConnection:
+    """One client's connection. Made by its provider."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> None:
+        self.routes: Final = routes
+        self._credentials: Final = credentials
+        self.client_id: Final = client_id
+        self._lost: Final = lost
+        self._identity: EmbeddedConnection
+        self._ways: Final[dict[Way, Connection]] = {}
+        self._error: MessagingError | None = None
+        #: Where the user may send, and the standing that this holds for.
+        self._producible: dict[Destination, Way | None] = {}
+        self._standing: object = None
+
+    async def open(self, embedded: EmbeddedProvider) -> None:
+        """Fails as ``Provider.connect``."""
+        main, given = self.routes.main, self._credentials
+        if main is not None and main.credentials is None:
+            # The broker knows its users.
+            await self._connect_to_main(main)
+            self._identity = embedded.admit(
+                given.username, self.client_id, given.address, self._fail
+            )
+            return
+        connecting = embedded.connect(given, self.client_id, self._fail)
+        identity = await connecting
+        assert isinstance(identity, EmbeddedConnection)
+        self._identity = identity
+        if main is not None:
+            await self._connect_to_main(main)
+
+    async def _connect_to_main(self, main: Way) -> None:
+        self._ways[main] = await main.provider.connect(
+            self._credentials_for(main), self.client_id, self._fail
+        )
+
+    def _credentials_for(self, way: Way) -> Credentials:
+        if way.credentials is not None:
+            return way.credentials
+        given = self._credentials
+        if given.certificate is not None or not given.passcode:
+            raise AuthenticationFailed(
+                given.username, f"the broker '{way.name}' wants login and passcode"
+            )
+        return Credentials(given.username, given.passcode)
+
+    def to(self, way: Way | None) -> Connection:
+        """The connection to a broker, which may be being opened."""
+        if way is None:
+            return self._identity
+        found = self._ways.get(way)
+        if found is None:
+            found = self._ways[way] = way.provider.later(
+                self._credentials_for(way), self.client_id, self._fail
+            )
+        return found
+
+    def broker(self, way: Way | None) -> str:
+        """What errors call it."""
+        if way is None:
+            return EMBEDDED
+        return f"'{way.name}' ({self.to(way).product})"
+
+    # --- what its user may do
+
+    def way_to_send(self, destination: Destination) -> Way | None:
+        """Where messages to a destination go. :raises AccessDenied:"""
+        routing = self._identity.routing
+        if self._standing != routing.standing:
+            self._producible.clear()
+            self._standing = routing.standing
+        try:
+            return self._producible[destination]
+        except KeyError:
+            pass
+        way = self.routes.way(destination)
+        if way is not None:
+            routing.check_allowed(Operation.PRODUCE, destination)
+        if len(self._producible) >= _KNOWN:
+            self._producible.clear()
+        self._producible[destination] = way
+        return way
+
+    def way_to_receive(self, spec: ConsumerSpec) -> Way | None:
+        """Where a consumer is. :raises AccessDenied:"""
+        way = self.routes.way(spec.destination)
+        if way is not None:
+            operation = Operation.BROWSE if spec.browse else Operation.CONSUME
+            self._identity.routing.check_allowed(operation, spec.destination)
+        return way
+
+    # --- its end
+
+    def _fail(self, error: MessagingError) -> None:
+        """One of its connections is lost, and so is this."""
+        if self._error is None:
+            self._close(error)
+            self._lost(error)
+
+    def fail(self, error: MessagingError) -> None:
+        """It cannot go on."""
+        self._fail(error)
+
+    def _close(self, error: MessagingError) -> Deferred[None]:
+        self._error = error
+        every: list[Connection] = list(self._ways.values())
+        if hasattr(self, "_identity"):
+            every.append(self._identity)
+        return gatherResults([each.close() for each in every]).addCallback(lambda _: None)
+
+    # --- the seam
+
+    @property
+    def user(self) -> str:
+        return self._identity.user
+
+    @property
+    def product(self) -> str:
+        return self.to(self.routes.main).product
+
+    @property
+    def administers(self) -> bool:
+        return self.routes.main is None and self._identity.administers
+
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: it is closed or lost."""
+        if self._error is not None:
+            raise ProviderUnavailable(
+                getattr(self._error, "reason", None) or "the connection is closed"
+            )
+
+    def session(self, mode: Mode) -> FrontSession:
+        self.check_open()
+        session = FrontSession(self, mode)
+        if self.routes.main is not None and len(self.routes.ways) == 1:
+            # What the only broker cannot do is told at once.
+            session.at(self.routes.main)
+        return session
+
+    def xa_session(self) -> XASession:
+        raise NotSupported("xa")
+
+    def temporary(self, kind: Kind) -> Destination:
+        self.check_open()
+        main = self.routes.main
+        return self.asked(main, lambda: self.to(main).temporary(kind))
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        if any(way.credentials is None for way in self.routes.ways):
+            return fail(
+                NotSupported("new credentials where they are another broker's; CONNECT again")
+            )
+        return self._identity.renew(credentials)
+
+    @deferred
+    async def unsubscribe(self, durable_name: str) -> None:
+        """At the broker that has the subscription; each is asked that has topics."""
+        self.check_open()
+        unknown: UnknownSubscription | None = None
+        for way in dict.fromkeys((self.routes.main, *self.routes.ways)):
+            try:
+                await self.to(way).unsubscribe(durable_name)
+            except UnknownSubscription as error:
+                unknown = error
+            except NotSupported as error:
+                if len(self.routes.ways) == 1:
+                    raise Unsupported(self.broker(way), error.capability) from None
+            else:
+                return
+        raise unknown or UnknownSubscription(self.client_id or "", durable_name)
+
+    def asked(self, way: Way | None, ask: Callable[[], _T]) -> _T:
+        """Ask something of a broker. :raises Unsupported: it cannot do that."""
+        try:
+            return ask()
+        except Unsupported:
+            raise
+        except NotSupported as error:
+            raise Unsupported(self.broker(way), error.capability) from None
+
+    def close(self) -> Deferred[None]:
+        if self._error is not None:
+            return succeed(None)
+        return self._close(ProviderUnavailable("the connection is closed"))
+
+
+class FrontSession:
+    """One session: that of one broker, or of several. Made by its connection."""
+
+    def __init__(self, connection: FrontConnection, mode: Mode) -> None:
+        self.mode: Final = mode
+        self._connection: Final = connection
+        self._at: Final[dict[Way | None, Session]] = {}
+        #: Answers of several brokers, in the order in which they were asked for.
+        self._answers: Final = Completions()
+        #: The broker that the open transaction is at; empty for none yet.
+        self._bound: tuple[Way | None, ...] = ()
+        self._resume: list[Callable[[], None]] = []
+        self._closed = False
+
+    def at(self, way: Way | None) -> Session:
+        """The session of a broker. :raises Unsupported: it has none of this mode."""
+        self._check_open()
+        found = self._at.get(way)
+        if found is None:
+            connection = self._connection
+            found = self._at[way] = connection.asked(
+                way, lambda: connection.to(way).session(self.mode)
+            )
+        return found
+
+    def bind(self, way: Way | None, destination: Destination) -> None:
+        """The open transaction, if this is one, is about something at a broker.
+
+        :raises InvalidDestination: it is at another one already.
+        """
+        if self.mode is not Mode.TRANSACTED:
+            return
+        self._bound = self._bound or (way,)
+        if self._bound[0] is not way:
+            raise InvalidDestination(
+                destination,
+                f"it is at the broker {self._connection.broker(way)}, and the transaction at {self._connection.broker(self._bound[0])}; a transaction is one broker's",
+            )
+
+    # --- sending
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._check_open()
+        runs: list[tuple[Way | None, list[Message]]] = []
+        destination: Destination | None = None
+        way: Way | None = None
+        try:
+            for message in messages:
+                headers = message.headers
+                if headers.destination is not destination:
+                    destination = headers.destination
+                    way = self._connection.way_to_send(destination)
+                    self.bind(way, destination)
+                    if not runs or runs[-1][0] is not way:
+                        runs.append((way, []))
+                reply_to = headers.reply_to
+                if reply_to is not None and reply_to.temporary:
+                    self._check_reply_to(reply_to, way)
+                runs[-1][1].append(message)
+        except MessagingError as error:
+            raise MessageRejected(sum(len(run) for _, run in runs), error) from error
+        for place, (way, run) in enumerate(runs):
+            try:
+                self.at(way).send(run)
+            except MessageRejected as refused:
+                if not place:
+                    raise
+                # What went to another broker cannot be taken back.
+                self._connection.fail(refused.cause)
+                return
+
+    def _check_reply_to(self, reply_to: Destination, way: Way | None) -> None:
+        """A temporary destination is known to its broker alone."""
+        main = self._connection.routes.main
+        if way is not main:
+            raise InvalidDestination(
+                reply_to,
+                f"it is at the broker {self._connection.broker(main)}, and the message goes to {self._connection.broker(way)}, which does not know it",
+            )
+
+    def writable(self) -> bool:
+        return all(session.writable() for session in self._at.values())
+
+    def on_writable(self, resume: Callable[[], None]) -> None:
+        self._resume.append(resume)
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        for session in self._at.values():
+            if not session.writable():
+                session.on_writable(self._has_room)
+                return
+        for session in self._at.values():
+            session.on_writable(self._has_room)
+            return
+
+    def _has_room(self) -> None:
+        if not self._resume:
+            return
+        if not self.writable():
+            self._wait_for_room()
+            return
+        resume, self._resume = self._resume, []
+        for each in resume:
+            each()
+
+    # --- receiving
+
+    def consumer(
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> FrontConsumer:
+        self._check_open()
+        connection = self._connection
+        way = connection.way_to_receive(spec)
+        session = self.at(way)
+        consumer = FrontConsumer(connection, self, way, spec.destination, deliver)
+        consumer.inner = connection.asked(
+            way, lambda: session.consumer(spec, consumer.delivered, failed)
+        )
+        return consumer
+
+    # --- completions and transactions
+
+    def completion(self, done: Done) -> None:
+        self._check_open()
+        self._ask(lambda session, answered: session.completion(answered), done)
+
+    def commit(self, done: Done) -> None:
+        self._check_open()
+        self._bound = ()
+        self._ask(lambda session, answered: session.commit(answered), done)
+
+    def rollback(self, done: Done) -> None:
+        self._check_open()
+        self._bound = ()
+        self._ask(lambda session, answered: session.rollback(answered), done)
+
+    def _ask(self, ask: Callable[[Session, Done], None], done: Done) -> None:
+        """Ask each broker that this session has to do with; the first failure counts."""
+        sessions = list(self._at.values()) or [self.at(self._connection.routes.main)]
+        if len(sessions) == 1 and not len(self._answers):
+            ask(sessions[0], done)
+            return
+        answer = self._answers.ask(done)
+        left = len(sessions)
+        failure: MessagingError | None = None
+
+        def answered(error: MessagingError | None) -> None:
+            nonlocal left, failure
+            left -= 1
+            failure = failure or error
+            if not left:
+                self._answers.finish(answer, failure)
+
+        for session in sessions:
+            ask(session, answered)
+
+    def recover(self) -> None:
+        self._check_open()
+        for session in self._at.values():
+            session.recover()
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for session in self._at.values():
+                session.close()
+
+    def _check_open(self) -> None:
+        self._connection.check_open()
+        if self._closed:
+            raise ProviderUnavailable("the session is closed")
+
+
+class FrontConsumer:
+    """One consumer, at one broker. Made by its session."""
+
+    def __init__(
+        self,
+        connection: FrontConnection,
+        session: FrontSession,
+        way: Way | None,
+        destination: Destination,
+        deliver: Deliver,
+    ) -> None:
+        self.inner: Consumer
+        self._connection: Final = connection
+        self._session: Final = session
+        self._way: Final = way
+        self._destination: Final = destination
+        self._deliver: Final = deliver
+
+    def delivered(
+        self,
+        inner: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
+        """What the broker's consumer calls."""
+        self._deliver(self, first, messages, attempts)
+
+    def start(self) -> None:
+        self.inner.start()
+
+    def stop(self) -> None:
+        self.inner.stop()
+
+    def grant(self, messages: int, octets: int = 0) -> None:
+        self.inner.grant(messages, octets)
+
+    def acknowledge_through(self, number: int, within: Session | None = None) -> int:
+        session = self._within(within)
+        return self._connection.asked(
+            self._way, lambda: self.inner.acknowledge_through(number, session)
+        )
+
+    def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
+        session = self._within(within)
+        self._connection.asked(self._way, lambda: self.inner.acknowledge(numbers, session))
+
+    def reject(
+        self,
+        numbers: Sequence[int],
+        delay_ms: int | None = None,
+        dead: DeadReason | None = None,
+        within: Session | None = None,
+    ) -> None:
+        session = self._within(within)
+        self._connection.asked(
+            self._way, lambda: self.inner.reject(numbers, delay_ms, dead, session)
+        )
+
+    def _within(self, within: Session | None) -> Session | None:
+        """The broker's session of the transaction that a settlement is to take effect in."""
+        if within is None:
+            self._session.bind(self._way, self._destination)
+            return None
+        assert isinstance(within, FrontSession)
+        within.bind(self._way, self._destination)
+        return within.at(self._way)
+
+    def close(self, requeue: bool = True) -> None:
+        self.inner.close(requeue)

@@ -1,0 +1,356 @@
+"""Connections that may outlive a loss of their broker.
+
+Each wraps a provider's connection. Where that is lost, the wrapper opens another one, and its user
+notices a delay and nothing else, as long as nothing was lost with it that only the user can make
+good. It may also be made before it is open.
+
+What was sent and is not known to be durable is sent again, so it may arrive twice. Deliveries that
+were outstanding are the broker's again: their numbers stay good, and settling them does nothing, as
+they come again. What cannot go on ends the connection: temporary destinations and browsers are
+gone. A transaction that had begun is rolled back, and its commit fails. Settlements of which a
+completion was to tell fail with it.
+
+Besides, messages that the broker refuses after they were taken end the connection where nobody has
+asked for a completion, which would tell: a message that is refused must not vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from gateway.front.held_session import HeldSession
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
+from gateway.messaging.provider import (
+    Capabilities,
+    Connection,
+    Credentials,
+    Mode,
+    Provider,
+    XASession,
+)
+from gateway.reactor.deferreds import deferred, shield
+
+#: Seconds between two attempts to connect: the first pause, which doubles, and the longest.
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+
+_log: Final = Logger(namespace="gateway.front")
+
+#: Opens a connection of the provider's.
+Open: TypeAlias = Callable[[Callable[[MessagingError], None]], Deferred[Connection]]
+
+
+class HeldProvider:
+    """A provider whose connections may outlive it.
+
+    :param provider: the broker, or the way to it.
+    :param reactor: Twisted's, for time.
+    :param hold_s: seconds that a connection waits for the broker; 0: a loss is told at once.
+    :param name: of the broker, for the log.
+    """
+
+    def __init__(self, provider: Provider, reactor: Any, hold_s: float, name: str) -> None:
+        self._provider: Final = provider
+        self._reactor: Final = reactor
+        self._hold_s: Final = hold_s
+        self._name: Final = name
+        #: Connections that wait for the broker.
+        self._waiting: Final[set[HeldConnection]] = set()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._provider.capabilities
+
+    @property
+    def resource(self) -> str:
+        return self._provider.resource
+
+    @deferred
+    async def connect(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> Connection:
+        """As the seam says; may be cancelled, and then what is opened meanwhile is closed."""
+        connection = self._made(credentials, client_id, lost)
+        try:
+            await connection.open()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def later(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> HeldConnection:
+        """Return a connection at once, and open it then.
+
+        If that fails, it is ``lost``.
+        """
+        connection = self._made(credentials, client_id, lost)
+        connection.begin()
+        return connection
+
+    def _made(
+        self,
+        credentials: Credentials,
+        client_id: str | None,
+        lost: Callable[[MessagingError], None],
+    ) -> HeldConnection:
+        def open(ended: Callable[[MessagingError], None]) -> Deferred[Connection]:
+            return self._provider.connect(credentials, client_id, ended)
+
+        return HeldConnection(
+            open, self._reactor, self._hold_s, client_id, credentials.username, lost, self._waits
+        )
+
+    def _waits(self, connection: HeldConnection, error: MessagingError | None) -> None:
+        """A connection waits for the broker, or with no error does so no more."""
+        if error is not None:
+            if not self._waiting:
+                _log.warn(
+                    "{name}: {error}; clients wait for it, at most {seconds:g} s",
+                    name=self._name,
+                    error=str(error),
+                    seconds=self._hold_s,
+                )
+            self._waiting.add(connection)
+        elif connection in self._waiting:
+            self._waiting.discard(connection)
+            if not self._waiting:
+                _log.info("{name}: no client waits for it any more", name=self._name)
+
+
+class HeldConnection:
+    """One connection. Made by its provider.
+
+    :param open: opens the one behind it.
+    :param clock: the reactor.
+    :param hold_s: how long it waits for the broker; 0: not.
+    :param lost: of ``Provider.connect``.
+    :param waits: told when it begins to wait, and why, and with None when it ends.
+    """
+
+    #: The broker behind it does not say it.
+    administers = False
+
+    def __init__(
+        self,
+        open: Open,
+        clock: Any,
+        hold_s: float,
+        client_id: str | None,
+        username: str,
+        lost: Callable[[MessagingError], None],
+        waits: Callable[[HeldConnection, MessagingError | None], None],
+    ) -> None:
+        self._open: Final = open
+        self._clock: Final = clock
+        self._hold_s: Final = hold_s
+        self._client_id: Final = client_id
+        self.user: Final = username
+        self._lost: Final = lost
+        self._waits: Final = waits
+        self._inner: Connection | None = None
+        #: Why nothing can be asked of it any more.
+        self.error: MessagingError | None = None
+        self._sessions: Final[dict[HeldSession, None]] = {}
+        self._temporary = False
+        self._until = 0.0
+        self._pause = _FIRST_PAUSE
+        self._timer: Any = None
+
+    @property
+    def client_id(self) -> str | None:
+        return self._client_id if self._inner is None else self._inner.client_id
+
+    @property
+    def product(self) -> str:
+        return "an unknown broker" if self._inner is None else self._inner.product
+
+    @property
+    def waits_for_broker(self) -> bool:
+        """Whether a loss of the broker is waited for, and not told."""
+        return self._hold_s > 0 and self.error is None
+
+    # --- opening, and opening again
+
+    async def open(self) -> None:
+        """Open it for the first time; fails as ``Provider.connect``."""
+        self._attach(await self._opened())
+
+    def begin(self) -> None:
+        """Open it for the first time, and be ``lost`` where that fails."""
+        self._until = self._clock.seconds() + self._hold_s
+        self._try()
+
+    async def _opened(self) -> Connection:
+        inner: Connection | None = None
+        ended: list[MessagingError] = []
+
+        def lost(error: MessagingError) -> None:
+            ended.append(error)
+            if inner is not None and inner is self._inner:
+                self._away(error)
+
+        opening = self._open(lost)
+        # Not every provider closes what it opens after it was cancelled.
+        opening.addCallback(self._kept)
+        inner = await shield(opening)
+        if self.error is not None or ended:
+            raise self.error or ended[0]
+        return inner
+
+    def _kept(self, connection: Connection) -> Connection:
+        if self.error is not None:
+            connection.close()
+        return connection
+
+    def _attach(self, inner: Connection) -> None:
+        self._inner = inner
+        self._pause = _FIRST_PAUSE
+        self._waits(self, None)
+        try:
+            for session in list(self._sessions):
+                session.attach(inner)
+        except MessagingError as error:
+            self.fail(error)
+
+    def _away(self, error: MessagingError) -> None:
+        """The connection behind it is lost."""
+        self._inner = None
+        if self.error is not None:
+            return
+        tells = not self.waits_for_broker or self._temporary
+        if tells or any(session.cannot_wait for session in self._sessions):
+            self.fail(error)
+            return
+        for session in list(self._sessions):
+            session.detach(error)
+        self._until = self._clock.seconds() + self._hold_s
+        self._waits(self, error)
+        self._try_later()
+
+    def _try_later(self) -> None:
+        self._timer = self._clock.callLater(self._pause, self._try)
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _try(self) -> None:
+        self._timer = None
+        Deferred.fromCoroutine(self._opened()).addCallbacks(self._attach, self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        error = failure.value
+        if self.error is not None:
+            return
+        if not isinstance(error, MessagingError):
+            _log.failure("a connection could not be opened", failure)
+            error = ProviderUnavailable("its connection could not be opened")
+        # The broker may not know yet that the one before is lost, whose identifier is then in use.
+        passes = isinstance(error, ProviderUnavailable | ClientIdInUse)
+        if passes and self._clock.seconds() < self._until:
+            self._waits(self, error)
+            self._try_later()
+        else:
+            self.fail(error)
+
+    def fail(self, error: MessagingError) -> None:
+        """Lose it: what waits fails, and its user is told. Once."""
+        if self.error is not None:
+            return
+        inner = self._end(error)
+        if inner is not None:
+            inner.close()
+        self._lost(error)
+
+    def _end(self, error: MessagingError) -> Connection | None:
+        """Ask nothing more of it.
+
+        :returns: the connection behind it, if there is one.
+        """
+        self.error = error
+        self._waits(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        inner, self._inner = self._inner, None
+        for session in list(self._sessions):
+            session.lost(error)
+        self._sessions.clear()
+        return inner
+
+    # --- the seam
+
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: it is closed or lost."""
+        if self.error is not None:
+            raise ProviderUnavailable(
+                getattr(self.error, "reason", None) or "the connection is closed"
+            )
+
+    def forget(self, session: HeldSession) -> None:
+        """The session is closed."""
+        self._sessions.pop(session, None)
+
+    def session(self, mode: Mode) -> HeldSession:
+        self.check_open()
+        session = HeldSession(self, self._clock, mode)
+        if self._inner is not None:
+            session.attach(self._inner)
+        self._sessions[session] = None
+        return session
+
+    def xa_session(self) -> XASession:
+        self.check_open()
+        if self._inner is None:
+            raise ProviderUnavailable("the broker is away")
+        return self._inner.xa_session()
+
+    def temporary(self, kind: Kind) -> Destination:
+        self.check_open()
+        if self._inner is None:
+            raise ProviderUnavailable("the broker is away, and makes no temporary destination")
+        made = self._inner.temporary(kind)
+        self._temporary = True
+        return made
+
+    def renew(self, credentials: Credentials) -> Deferred[None]:
+        if self._inner is None:
+            return fail(ProviderUnavailable("the broker is away"))
+        return self._inner.renew(credentials)
+
+    def unsubscribe(self, durable_name: str) -> Deferred[None]:
+        if self._inner is None:
+            return fail(self.error or ProviderUnavailable("the broker is away"))
+        return self._inner.unsubscribe(durable_name)
+
+    def close(self) -> Deferred[None]:
+        if self.error is not None:
+            return succeed(None)
+        self.error = ProviderUnavailable("the connection is closed")
+        self._waits(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        inner, self._inner = self._inner, None
+        if inner is not None:
+            # It answers what its sessions were asked, which passes what they had to answer on.
+            return inner.close().addCallback(lambda _: self._closed())
+        self._closed()
+        return succeed(None)
+
+    def _closed(self) -> None:
+        assert self.error is not None
+        for session in list(self._sessions):
+            session.lost(self.error)
+        self._sessions.clear()

@@ -1,0 +1,465 @@
+"""Sessions and consumers that may outlive a loss of their broker.
+
+Owns what was asked and is not answered, which another connection is asked again, and which
+deliveries the broker has taken back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+from gateway.messaging.dead import DeadReason
+from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.message import Message
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    ConsumerSpec,
+    Deliver,
+    Done,
+    Mode,
+    Session,
+)
+
+
+class Held(Protocol):
+    """The connection of a session."""
+
+    @property
+    def waits_for_broker(self) -> bool:
+        """Whether a loss of the broker is waited for, and not told."""
+
+    def check_open(self) -> None:
+        """:raises ProviderUnavailable: it is closed or lost."""
+
+    def forget(self, session: HeldSession) -> None:
+        """The session is closed."""
+
+    def fail(self, error: MessagingError) -> None:
+        """Lose the connection."""
+
+
+class _Asked:
+    """A completion, a commit or a rollback that was not answered.
+
+    :param done: who is told; None: only this session wants to know.
+    """
+
+    __slots__ = ("done", "error", "what")
+
+    def __init__(self, what: str, done: Done | None) -> None:
+        self.what = what
+        self.done = done
+        #: What failed before it, and was told to this session alone.
+        self.error: MessagingError | None = None
+
+
+class _Settled:
+    """In the order of what was asked: deliveries were settled."""
+
+
+_SETTLED: Final = _Settled()
+_Entry: TypeAlias = "Sequence[Message] | _Asked | _Settled"
+
+
+class HeldSession:
+    """One session. Made by its connection."""
+
+    def __init__(self, connection: Held, clock: Any, mode: Mode) -> None:
+        self.mode: Final = mode
+        self.connection: Final = connection
+        self._clock: Final = clock
+        self.inner: Session | None = None
+        self._consumers: Final[dict[HeldConsumer, None]] = {}
+        #: What was asked and is not answered, in order. Of messages that were sent to a broker that
+        #: is not waited for, only that there were some.
+        self._asked: Final[deque[_Entry]] = deque()
+        #: Why the open transaction can only be rolled back.
+        self._broken: MessagingError | None = None
+        #: Something was sent or settled in the open transaction.
+        self._touched = False
+        self._resume: list[Callable[[], None]] = []
+        self._looking = False
+        self._closed = False
+
+    @property
+    def cannot_wait(self) -> bool:
+        """Whether it has what a loss of the broker ends."""
+        return any(consumer.spec.browse for consumer in self._consumers)
+
+    # --- for the connection
+
+    def attach(self, connection: Connection) -> None:
+        """Ask of this connection what is not answered."""
+        self.inner = inner = connection.session(self.mode)
+        for consumer in self._consumers:
+            consumer.attach(inner)
+        asked = list(self._asked)
+        self._asked.clear()
+        for entry in asked:
+            if isinstance(entry, _Asked):
+                self._ask(entry)
+            elif not isinstance(entry, _Settled):
+                self.send(entry)
+        if self._resume:
+            inner.on_writable(self._writable_again)
+
+    def detach(self, error: MessagingError) -> None:
+        """The broker is away, and is waited for."""
+        self.inner = None
+        for consumer in self._consumers:
+            consumer.detach()
+        asked = list(self._asked)
+        self._asked.clear()
+        settled = False
+        for entry in asked:
+            if isinstance(entry, _Settled):
+                settled = True
+            elif not isinstance(entry, _Asked):
+                if self.mode is not Mode.TRANSACTED:
+                    self._asked.append(entry)
+            elif entry.what == "rollback":
+                self._tell_later(entry, None)
+            elif settled or self.mode is Mode.TRANSACTED:
+                self._tell_later(entry, error)
+            else:
+                self._asked.append(entry)
+        if self._touched:
+            self._broken = error
+
+    def lost(self, error: MessagingError) -> None:
+        """Nothing more is answered."""
+        self._closed = True
+        self._consumers.clear()
+        self._resume.clear()
+        asked = [entry for entry in self._asked if isinstance(entry, _Asked)]
+        self._asked.clear()
+        for entry in asked:
+            if entry.done is not None:
+                entry.done(entry.error or error)
+
+    def _tell_later(self, entry: _Asked, error: MessagingError | None) -> None:
+        if entry.done is not None:
+            self._clock.callLater(0, entry.done, entry.error or error)
+
+    # --- sending
+
+    def send(self, messages: Sequence[Message]) -> None:
+        self._check_open()
+        if not messages:
+            return
+        transacted = self.mode is Mode.TRANSACTED
+        if self._broken is not None:
+            # It is rolled back; the commit says so.
+            return
+        if self.inner is not None:
+            self.inner.send(messages)
+            self._touched = self._touched or transacted
+            if transacted:
+                return
+        again = self.inner is None or self.connection.waits_for_broker
+        self._asked.append(messages if again else ())
+        if not self._looking and not transacted:
+            self._looking = True
+            self._clock.callLater(0, self._look)
+
+    def _look(self) -> None:
+        """Ask for a completion where nobody has, to hear of refusals."""
+        self._looking = False
+        if self._closed or self.inner is None:
+            return
+        for entry in reversed(self._asked):
+            if isinstance(entry, _Asked):
+                if entry.done is None:
+                    # Once it is answered.
+                    return
+                break
+            if not isinstance(entry, _Settled):
+                self._ask(_Asked("completion", None))
+                return
+
+    def writable(self) -> bool:
+        return self.inner is not None and self.inner.writable()
+
+    def on_writable(self, resume: Callable[[], None]) -> None:
+        self._resume.append(resume)
+        if self.inner is not None and len(self._resume) == 1:
+            self.inner.on_writable(self._writable_again)
+
+    def _writable_again(self) -> None:
+        if self.inner is None:
+            return
+        resume, self._resume = self._resume, []
+        for each in resume:
+            each()
+
+    # --- receiving
+
+    def consumer(
+        self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
+    ) -> HeldConsumer:
+        self._check_open()
+        consumer = HeldConsumer(self, spec, deliver, failed)
+        if self.inner is not None:
+            consumer.attach(self.inner)
+        self._consumers[consumer] = None
+        return consumer
+
+    def forget(self, consumer: HeldConsumer) -> None:
+        """It is closed, and has nothing outstanding."""
+        self._consumers.pop(consumer, None)
+
+    def settling(self) -> None:
+        """A delivery is being settled."""
+        if self.mode is Mode.TRANSACTED:
+            self._touched = True
+        elif self.connection.waits_for_broker and (
+            not self._asked or self._asked[-1] is not _SETTLED
+        ):
+            self._asked.append(_SETTLED)
+
+    def settled_in_vain(self) -> None:
+        """A delivery was settled that the broker has taken back."""
+        if self.mode is Mode.TRANSACTED and self._broken is None:
+            self._broken = ProviderUnavailable(
+                "a message that was acknowledged had gone back to the broker meanwhile"
+            )
+
+    # --- completions and transactions
+
+    def completion(self, done: Done) -> None:
+        self._check_open()
+        self._answer(_Asked("completion", done))
+
+    def commit(self, done: Done) -> None:
+        self._check_open()
+        broken, self._broken, self._touched = self._broken, None, False
+        if broken is not None:
+            if self.inner is not None:
+                # What came of it after the loss.
+                self._ask(_Asked("rollback", None))
+            self._tell_later(_Asked("commit", done), _rolled_back(broken))
+            return
+        self._answer(_Asked("commit", done))
+
+    def rollback(self, done: Done) -> None:
+        self._check_open()
+        self._broken, self._touched = None, False
+        if self.inner is None:
+            self._asked.clear()
+            self._tell_later(_Asked("rollback", done), None)
+            return
+        self._answer(_Asked("rollback", done))
+
+    def recover(self) -> None:
+        self._check_open()
+        if self.inner is not None:
+            self.inner.recover()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.connection.forget(self)
+        for consumer in list(self._consumers):
+            consumer.close(True)
+        if self.inner is not None:
+            self.inner.close()
+        else:
+            self.lost(ProviderUnavailable("the session is closed"))
+
+    def _answer(self, entry: _Asked) -> None:
+        if self.inner is None:
+            self._asked.append(entry)
+        else:
+            self._ask(entry)
+
+    def _ask(self, entry: _Asked) -> None:
+        inner = self.inner
+        assert inner is not None
+        self._asked.append(entry)
+        ask = {
+            "completion": inner.completion,
+            "commit": inner.commit,
+            "rollback": inner.rollback,
+        }[entry.what]
+        ask(lambda error: self._answered(inner, entry, error))
+
+    def _answered(self, inner: Session, entry: _Asked, error: MessagingError | None) -> None:
+        if inner is not self.inner or entry not in self._asked:
+            return
+        lost = isinstance(error, ProviderUnavailable)
+        if lost and self.connection.waits_for_broker and not self._closed:
+            # The loss itself is told next; then it is asked again.
+            return
+        while self._asked:
+            first = self._asked.popleft()
+            if first is entry:
+                break
+        error = entry.error or error
+        if entry.done is not None:
+            entry.done(error)
+        elif error is not None and not lost:
+            self._tell(error)
+        elif self._asked and not self._looking:
+            self._looking = True
+            self._clock.callLater(0, self._look)
+
+    def _tell(self, error: MessagingError) -> None:
+        """Tell the next who has asked, or else end the connection."""
+        for entry in self._asked:
+            if isinstance(entry, _Asked) and entry.done is not None:
+                entry.error = entry.error or error
+                return
+        self.connection.fail(error)
+
+    def _check_open(self) -> None:
+        self.connection.check_open()
+        if self._closed:
+            raise ProviderUnavailable("the session is closed")
+
+
+def _rolled_back(error: MessagingError) -> MessagingError:
+    reason = error.reason if isinstance(error, ProviderUnavailable) else str(error)
+    return ProviderUnavailable(f"the transaction was rolled back, as {reason}")
+
+
+class HeldConsumer:
+    """One consumer. Made by its session."""
+
+    def __init__(
+        self,
+        session: HeldSession,
+        spec: ConsumerSpec,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> None:
+        self.spec: Final = spec
+        self._session: Final = session
+        self._deliver: Final = deliver
+        self._failed: Final = failed
+        self._inner: Consumer | None = None
+        #: The last delivery, and the last that the broker has taken back.
+        self._last = 0
+        self._void = 0
+        #: What is granted and not used.
+        self._credit = 0
+        self._octets = 0
+        self._counts_octets = False
+        self._running = False
+        self._closed = False
+
+    def attach(self, session: Session) -> None:
+        """Receive by this session from now on. :raises MessagingError: as ``Session.consumer``."""
+        self._void = self._last
+        if self._closed:
+            return
+        self._inner = inner = session.consumer(self.spec, self._delivered, self._ended)
+        if self._counts_octets:
+            inner.grant(self._credit, max(self._octets, 1))
+        elif self._credit:
+            inner.grant(self._credit)
+        if self._running:
+            inner.start()
+
+    def detach(self) -> None:
+        """The broker is away: what is outstanding is the broker's again."""
+        self._inner = None
+        self._void = self._last
+
+    def _delivered(
+        self,
+        inner: Consumer,
+        first: int,
+        messages: Sequence[Message],
+        attempts: Sequence[int] | None,
+        /,
+    ) -> None:
+        number = self._void + first
+        self._last = number + len(messages) - 1
+        self._credit -= len(messages)
+        if self._counts_octets:
+            self._octets -= sum([len(message.body) for message in messages])
+        self._deliver(self, number, messages, attempts)
+
+    def _ended(self, error: MessagingError) -> None:
+        if isinstance(error, ProviderUnavailable) and self._session.connection.waits_for_broker:
+            # The connection's own loss follows.
+            return
+        if not self._closed:
+            self._closed = True
+            self._session.forget(self)
+            self._failed(error)
+
+    # --- the seam
+
+    def start(self) -> None:
+        self._running = True
+        if self._inner is not None:
+            self._inner.start()
+
+    def stop(self) -> None:
+        self._running = False
+        if self._inner is not None:
+            self._inner.stop()
+
+    def grant(self, messages: int, octets: int = 0) -> None:
+        self._credit += messages
+        self._octets += octets
+        self._counts_octets |= octets > 0
+        if self._inner is not None:
+            self._inner.grant(messages, octets)
+
+    def acknowledge_through(self, number: int, within: Session | None = None) -> int:
+        if 0 < number <= self._void:
+            self._in_vain(within)
+            return 0
+        inner, session = self._settling(within)
+        return inner.acknowledge_through(number - self._void, session)
+
+    def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
+        live = self._live(numbers, within)
+        if live:
+            inner, session = self._settling(within)
+            inner.acknowledge(live, session)
+
+    def reject(
+        self,
+        numbers: Sequence[int],
+        delay_ms: int | None = None,
+        dead: DeadReason | None = None,
+        within: Session | None = None,
+    ) -> None:
+        live = self._live(numbers, within)
+        if live:
+            inner, session = self._settling(within)
+            inner.reject(live, delay_ms, dead, session)
+
+    def _live(self, numbers: Sequence[int], within: Session | None) -> list[int]:
+        """The numbers behind it of those that the broker has not taken back."""
+        live = [number - self._void for number in numbers if not 0 < number <= self._void]
+        if len(live) < len(numbers):
+            self._in_vain(within)
+        return live
+
+    def _in_vain(self, within: Session | None) -> None:
+        session = within if isinstance(within, HeldSession) else self._session
+        session.settled_in_vain()
+
+    def _settling(self, within: Session | None) -> tuple[Consumer, Session | None]:
+        if self._inner is None:
+            self._session.connection.check_open()
+            raise ProviderUnavailable("the consumer is closed")
+        session = within if isinstance(within, HeldSession) else None
+        (session or self._session).settling()
+        return self._inner, None if session is None else session.inner
+
+    def close(self, requeue: bool = True) -> None:
+        self._closed = True
+        self._running = False
+        if self._inner is not None:
+            self._inner.close(requeue)
+        if requeue:
+            self._session.forget(self)

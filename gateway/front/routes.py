@@ -1,0 +1,87 @@
+"""Which broker a destination is at, and what to say of what that cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.front.held import HeldProvider
+from gateway.front.settings import Share
+from gateway.messaging.destination import Destination
+from gateway.messaging.errors import NotSupported
+from gateway.messaging.provider import Credentials
+
+#: What a client may do instead of what its broker cannot, by what providers call it.
+_REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
+    "transacted": ("transactions", "SEND and ACK outside of transactions"),
+    "individual": ("acknowledgement one by one", "SUBSCRIBE with ack:client"),
+    "acknowledgement one by one": ("", "SUBSCRIBE with ack:client, and ACK"),
+    "joined": (
+        "acknowledgement in a transaction for a subscription outside of it",
+        "SUBSCRIBE in the transaction",
+    ),
+    "acknowledging within another session": (
+        "acknowledgement in a transaction for a subscription outside of it",
+        "SUBSCRIBE in the transaction",
+    ),
+    "temporary": ("temporary destinations", "have replies sent to a queue"),
+    "browse": ("browsing", "look with the tools of the broker"),
+    "durable": ("durable subscriptions", "SUBSCRIBE to a queue that the topic is routed to"),
+    "selectors": ("selectors", "SUBSCRIBE without a selector"),
+    "rejection": ("NACK", "DISCONNECT, and the message comes again"),
+    "dead messages": ("NACK with requeue:false", "NACK without it"),
+    "no-local on a connection that it shares": (
+        "no-local for a client without client-id",
+        "CONNECT with a client-id",
+    ),
+}
+
+
+class Unsupported(NotSupported):
+    """A broker behind the gateway cannot do what a client asks.
+
+    :param broker: its name, and what it calls itself.
+    :param capability: as the provider calls it.
+    """
+
+    def __init__(self, broker: str, capability: str) -> None:
+        super().__init__(capability)
+        named, remedy = _REMEDIES.get(capability, ("", ""))
+        text = f"the broker {broker} does not support {named or capability}"
+        self.args = (f"{text}; {remedy}" if remedy else text,)
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """The way to one broker.
+
+    :param name: of its connection factory.
+    :param credentials: as whom the gateway connects; None: as each client.
+    """
+
+    name: str
+    provider: HeldProvider
+    credentials: Credentials | None
+
+
+class Routes:
+    """Which broker a destination is at.
+
+    :param main: the way to those that are no other's; None is the embedded broker.
+    :param shares: the others, and what is theirs.
+    """
+
+    def __init__(self, main: Way | None, shares: Mapping[Way, Sequence[Share]]) -> None:
+        self.main: Final = main
+        self.ways: Final = tuple(dict.fromkeys((*(() if main is None else (main,)), *shares)))
+        every = [(share, way) for way, theirs in shares.items() for share in theirs]
+        # Of those that cover the same, the one that says it best.
+        self._shares: Final = sorted(every, key=lambda each: each[0].precision, reverse=True)
+
+    def way(self, destination: Destination) -> Way | None:
+        """The way to its broker."""
+        for share, way in self._shares:
+            if share.has(destination):
+                return way
+        return self.main

@@ -1,0 +1,164 @@
+"""The settings that put other brokers behind the gateway.
+
+Owns their names, defaults and meaning, and which destinations are whose. What a broker's name
+stands for, a connection factory, is in the file that :data:`XMLURL` names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.broker.properties.names import Pattern, is_wild
+from gateway.instance.settings import (
+    Choice,
+    Duration,
+    Integer,
+    Setting,
+    Settings,
+    SettingsError,
+    Text,
+    Words,
+)
+from gateway.messaging.destination import Destination, Kind
+
+EMBEDDED: Final = "embedded"
+
+PROVIDER: Final = Setting(
+    "imq.bridge.stomp.provider",
+    Text(),
+    EMBEDDED,
+    "The broker of STOMP clients: embedded, or the ref-name of a connection factory in the file that imq.bridge.stomp.provider.xmlurl names",
+)
+XMLURL: Final = Setting(
+    "imq.bridge.stomp.provider.xmlurl",
+    Text(),
+    "",
+    'Where the connection factories of other brokers are: a file as that of a JMS bridge, <jmsbridge name="stomp"> without links; a path, which may be relative to the instance\'s etc directory, or a URL',
+)
+CREDENTIALS: Final = Setting(
+    "imq.bridge.stomp.provider.credentials",
+    Choice("factory", "client"),
+    "factory",
+    "As whom the gateway connects to other brokers: as the connection factory says, or with each client's own login and passcode",
+)
+HOLD: Final = Setting(
+    "imq.bridge.stomp.provider.hold",
+    Duration("seconds", 0, 3600),
+    0,
+    "How long clients wait for a broker that went away; 0 tells them by ERROR at once",
+)
+CONNECTIONS: Final = Setting(
+    "imq.bridge.stomp.provider.connections",
+    Integer(0, 1000),
+    8,
+    "Connections to a JMS provider that clients without client-id share; 0 gives each client its own",
+)
+DESTINATIONS: Final = Setting(
+    "imq.bridge.stomp.provider.NAME.destinations",
+    Words(),
+    (),
+    "Destinations that are at the broker whose connection factory has the ref-name NAME, such as /queue/erp.>,/topic/prices.*",
+)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (
+    PROVIDER,
+    XMLURL,
+    CREDENTIALS,
+    HOLD,
+    CONNECTIONS,
+    DESTINATIONS,
+)
+
+_BEGINNINGS: Final = {"/queue/": Kind.QUEUE, "/topic/": Kind.TOPIC}
+
+
+class FrontFailed(Exception):
+    """The brokers behind the gateway cannot be used as configured.
+
+    ``str`` is one line for each reason.
+    """
+
+
+class Share:
+    """Some destinations: a queue or topic by name, or those that a pattern covers.
+
+    :param text: such as ``/queue/erp.>``.
+    :raises ValueError: it is not of that form.
+    """
+
+    def __init__(self, text: str) -> None:
+        beginning = text[:7]
+        if beginning not in _BEGINNINGS or len(text) == len(beginning):
+            raise ValueError(
+                f"'{text[:100]}' is no destination: expected /queue/NAME or /topic/NAME, where * is one level of the name and > at its end all that follow"
+            )
+        name = text[7:]
+        self.text: Final = text
+        self._kind: Final = _BEGINNINGS[beginning]
+        self._pattern: Final = Pattern(name)
+        #: How much of it is said in letters, for those that cover the same.
+        self.precision: Final = (
+            not is_wild(name),
+            sum(level not in ("*", ">") for level in name.split(".")),
+        )
+
+    def has(self, destination: Destination) -> bool:
+        """Whether the destination, or all that a subscription with wildcards covers, is in it."""
+        return (
+            destination.kind is self._kind
+            and not destination.temporary
+            and self._pattern.matches(destination.name)
+        )
+
+
+@dataclass(frozen=True)
+class FrontOptions:
+    """Which other brokers are behind the gateway.
+
+    :param main: the ``ref-name`` of the one for all destinations that are not another's; None is
+        the embedded broker.
+    :param shares: by ``ref-name``, the destinations of the others.
+    :param own_logins: each client's login and passcode are the broker's.
+    :param hold_s: seconds that clients wait for a broker that went away.
+    :param connections: that clients share, to one JMS provider; 0: none is shared.
+    """
+
+    main: str | None
+    shares: dict[str, tuple[Share, ...]]
+    own_logins: bool
+    hold_s: float
+    connections: int
+
+    @classmethod
+    def read(cls, settings: Settings) -> FrontOptions | None:
+        """Return what the settings say, None where there is the embedded broker alone.
+
+        :raises SettingsError: they contradict each other.
+        """
+        shares: dict[str, tuple[Share, ...]] = {}
+        for name in settings.names(DESTINATIONS):
+            try:
+                found = tuple(Share(text) for text in settings.named(DESTINATIONS, name))
+            except ValueError as error:
+                raise SettingsError([settings.problem(DESTINATIONS, str(error), name)]) from None
+            if found:
+                shares[name] = found
+        main = settings[PROVIDER]
+        if main == EMBEDDED and not shares:
+            return None
+        if not settings[XMLURL]:
+            expected = "where the connection factories are, as imq.bridge.stomp.provider or imq.bridge.stomp.provider.NAME.destinations name some"
+            raise SettingsError([settings.problem(XMLURL, expected)])
+        return cls(
+            None if main == EMBEDDED else main,
+            shares,
+            settings[CREDENTIALS] == "client",
+            float(settings[HOLD]),
+            settings[CONNECTIONS],
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The ``ref-name`` of each connection factory that is used."""
+        main = () if self.main is None else (self.main,)
+        return tuple(dict.fromkeys((*main, *self.shares)))
