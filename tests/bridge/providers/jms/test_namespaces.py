@@ -12,6 +12,7 @@ import pytest_twisted  # type: ignore[import-untyped]
 from twisted.internet.defer import Deferred
 from twisted.logger import capturedLogs, formatEvent
 
+from bridge.providers.jms import batches
 from bridge.providers.jms.connection import JMSConnection, JMSFactory
 from bridge.providers.jms.failures import ClientMissing, NoXAFactory, ProviderFull, XAFactoryOnly
 from bridge.providers.jms.provider import JMSProvider
@@ -478,3 +479,19 @@ async def test_two_providers_of_different_namespaces_do_not_clash() -> None:
     for number, connection in enumerate(connections):
         assert await texts(connection, Queue("both"), 1) == [str(number)]
         await connection.close()
+
+
+@on_reactor
+async def test_an_acknowledgement_of_a_consumer_that_has_failed_meanwhile_is_no_success() -> None:
+    """Its failure is not known yet where the acknowledgement is asked for."""
+    provider = stub_provider(compiled("javax"))
+    connection = await provider.connect(GUEST, None, not_lost)
+    assert isinstance(connection, JMSConnection)
+    for mode in (Mode.CLIENT, Mode.TRANSACTED):
+        session = connection.session(mode)
+        session.ask(batches.settle(4711, [1]))
+        asked = session.commit if mode is Mode.TRANSACTED else session.completion
+        error = await told(asked)
+        assert isinstance(error, ProviderUnavailable)
+        assert "had gone back to the provider" in str(error)
+    await connection.close()

@@ -324,6 +324,10 @@ final class JmsWork extends SessionWork {
                 deliveries.add(one.outstanding.remove(key));
             }
         }
+        if (one == null) {
+            // It has failed meanwhile, so the provider delivers them again.
+            fail(new Failure(Failure.UNAVAILABLE, "what was acknowledged had gone back to the provider before", null), -1);
+        }
         if (deliveries.isEmpty()) {
             return;
         }
