@@ -11,6 +11,7 @@ text: wildcards do not reach from one broker to another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
@@ -18,7 +19,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from gateway.broker.security.access import Operation
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.front.routes import Routes, Unsupported, Way
+from gateway.front.routes import Routes, Unsupported, Way, of_broker
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
 from gateway.messaging.dead import DeadReason
@@ -130,9 +131,15 @@ class FrontConnection:
             await self._connect_to_main(main)
 
     async def _connect_to_main(self, main: Way) -> None:
-        self._ways[main] = await main.provider.connect(
-            self._credentials_for(main), self.client_id, self._fail
-        )
+        try:
+            self._ways[main] = await main.provider.connect(
+                self._credentials_for(main), self.client_id, self._failing(main)
+            )
+        except MessagingError as error:
+            raise of_broker(main.name, error) from error
+
+    def _failing(self, way: Way) -> Callable[[MessagingError], None]:
+        return lambda error: self._fail(of_broker(way.name, error))
 
     def _credentials_for(self, way: Way) -> Credentials:
         if way.credentials is not None:
@@ -151,7 +158,7 @@ class FrontConnection:
         found = self._ways.get(way)
         if found is None:
             found = self._ways[way] = way.provider.later(
-                self._credentials_for(way), self.client_id, self._fail
+                self._credentials_for(way), self.client_id, self._failing(way)
             )
         return found
 
@@ -423,23 +430,23 @@ class FrontSession:
 
     def _ask(self, ask: Callable[[Session, Done], None], done: Done) -> None:
         """Ask each broker that this session has to do with; the first failure counts."""
-        sessions = list(self._at.values()) or [self.at(self._connection.routes.main)]
-        if len(sessions) == 1 and not len(self._answers):
-            ask(sessions[0], done)
-            return
+        if not self._at:
+            self.at(self._connection.routes.main)
+        sessions = list(self._at.items())
         answer = self._answers.ask(done)
         left = len(sessions)
         failure: MessagingError | None = None
 
-        def answered(error: MessagingError | None) -> None:
+        def answered(way: Way | None, error: MessagingError | None) -> None:
             nonlocal left, failure
             left -= 1
-            failure = failure or error
+            if error is not None and failure is None:
+                failure = error if way is None else of_broker(way.name, error)
             if not left:
                 self._answers.finish(answer, failure)
 
-        for session in sessions:
-            ask(session, answered)
+        for way, session in sessions:
+            ask(session, partial(answered, way))
 
     def recover(self) -> None:
         self._check_open()
@@ -514,9 +521,11 @@ class FrontConsumer:
         within: Session | None = None,
     ) -> None:
         session = self._within(within)
-        self._connection.asked(
-            self._way, lambda: self.inner.reject(numbers, delay_ms, dead, session)
-        )
+        try:
+            self.inner.reject(numbers, delay_ms, dead, session)
+        except NotSupported as error:
+            what = error.capability if dead is not None else "rejection"
+            raise Unsupported(self._connection.broker(self._way), what) from None
 
     def _within(self, within: Session | None) -> Session | None:
         """The broker's session of the transaction that a settlement is to take effect in."""

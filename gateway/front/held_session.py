@@ -240,7 +240,7 @@ class HeldSession:
             if self.inner is not None:
                 # What came of it after the loss.
                 self._ask(_Asked("rollback", None))
-            self._tell_later(_Asked("commit", done), _rolled_back(broken))
+            self._tell_later(_Asked("commit", done), RolledBack(broken))
             return
         self._answer(_Asked("commit", done))
 
@@ -321,9 +321,16 @@ class HeldSession:
             raise ProviderUnavailable("the session is closed")
 
 
-def _rolled_back(error: MessagingError) -> MessagingError:
-    reason = error.reason if isinstance(error, ProviderUnavailable) else str(error)
-    return ProviderUnavailable(f"the transaction was rolled back, as {reason}")
+class RolledBack(MessagingError):
+    """A transaction was rolled back, as the broker went away meanwhile."""
+
+    def __init__(self, error: MessagingError) -> None:
+        super().__init__("the transaction was rolled back, as the broker went away meanwhile")
+        self._error: Final = error
+
+    @property
+    def withheld(self) -> str:
+        return str(self._error)
 
 
 class HeldConsumer:

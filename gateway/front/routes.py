@@ -9,7 +9,12 @@ from typing import Final
 from gateway.front.held import HeldProvider
 from gateway.front.settings import Share
 from gateway.messaging.destination import Destination
-from gateway.messaging.errors import NotSupported
+from gateway.messaging.errors import (
+    MessagingError,
+    NotSupported,
+    OutcomeUnknown,
+    ProviderUnavailable,
+)
 from gateway.messaging.provider import Credentials
 
 #: What a client may do instead of what its broker cannot, by what providers call it.
@@ -50,6 +55,48 @@ class Unsupported(NotSupported):
         named, remedy = _REMEDIES.get(capability, ("", ""))
         text = f"the broker {broker} does not support {named or capability}"
         self.args = (f"{text}; {remedy}" if remedy else text,)
+
+
+class BrokerAway(ProviderUnavailable):
+    """A broker behind the gateway cannot be reached.
+
+    Its own words are for the log: they name hosts and classes.
+
+    :param broker: its name.
+    :param error: what its provider says.
+    """
+
+    def __init__(self, broker: str, error: MessagingError) -> None:
+        super().__init__(f"the broker '{broker}' cannot be reached")
+        self._error: Final = error
+
+    @property
+    def withheld(self) -> str:
+        return str(self._error)
+
+
+class CommitUnknown(OutcomeUnknown):
+    """As :class:`BrokerAway`, while a transaction was being committed."""
+
+    def __init__(self, broker: str, error: MessagingError) -> None:
+        super().__init__(f"the broker '{broker}' went away")
+        self._error: Final = error
+
+    @property
+    def withheld(self) -> str:
+        return str(self._error)
+
+
+def of_broker(broker: str, error: MessagingError) -> MessagingError:
+    """Return what a client is told of an error of a broker's.
+
+    :param broker: its name.
+    """
+    if isinstance(error, BrokerAway | CommitUnknown):
+        return error
+    if isinstance(error, ProviderUnavailable):
+        return BrokerAway(broker, error)
+    return CommitUnknown(broker, error) if isinstance(error, OutcomeUnknown) else error
 
 
 @dataclass(frozen=True, eq=False)

@@ -69,9 +69,14 @@ class Load:
     :param port: the gateway's.
     :param epoch: in every body; each epoch has its own.
     :param seed: of everything that varies.
+    :param elsewhere: the messages are at another broker, which hands out what came later before
+        what is given back, and outlives the gateway with what is not persistent.
     """
 
-    def __init__(self, port: int, epoch: int, seed: int) -> None:
+    def __init__(self, port: int, epoch: int, seed: int, elsewhere: bool = False) -> None:
+        self.elsewhere = elsewhere
+        #: Messages may have been sent twice.
+        self.repeats = False
         self.port = port
         self.epoch = epoch
         self.random = random.Random(seed)
@@ -241,7 +246,7 @@ class Producer(Actor):
                 number += 1
                 id = (self._name, number)
                 run.append(id)
-                if self._persistent:
+                if self._persistent or self.load.elsewhere:
                     self._place.offered.add(id)
                 headers = {"destination": self._destination, "persistent": persistent}
                 body = self.load.body(id)
@@ -332,7 +337,7 @@ class Consumer(Actor):
     def message(self, frame: Frame, id: Id) -> None:
         if frame.headers.get("redelivered") != "true":
             producer, number = id
-            if number <= self._last.get(producer, 0):
+            if not self.load.elsewhere and number <= self._last.get(producer, 0):
                 self.load.problem(
                     f"{self._destination}: {id} came after number {self._last[producer]}"
                 )

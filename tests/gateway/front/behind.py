@@ -1,0 +1,105 @@
+"""Gateways with another broker behind them, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from tests.bridge.providers.jms.stubs import compiled
+from tests.gateway_process import HOST, GatewayProcess
+from tests.servers import activemq, rabbitmq
+
+_CLASS_PATH = "/usr/share/activemq/lib/*"
+
+
+@dataclass
+class Factory:
+    """A ``connection-factory`` element.
+
+    :param login: user and password of the connections; empty for none.
+    """
+
+    ref_name: str
+    lookup_name: str
+    login: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        user = f' username="{self.login}" password="{self.login}"' if self.login else ""
+        named = "".join(
+            f"<property name={quoteattr(name)} value={quoteattr(value)}/>"
+            for name, value in self.properties.items()
+        )
+        return f'<connection-factory ref-name="{self.ref_name}" lookup-name="{self.lookup_name}"{user}>{named}</connection-factory>'
+
+
+def activemq_by_jms(name: str = "there", port: int | None = None) -> Factory:
+    port = port or activemq().openwire_port
+    return Factory(
+        name,
+        "ConnectionFactory",
+        properties={
+            "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
+            "java.naming.provider.url": f"tcp://{HOST}:{port}",
+            "imq.jms.classpath": _CLASS_PATH,
+        },
+    )
+
+
+def activemq_by_stomp(name: str = "there", port: int | None = None) -> Factory:
+    return Factory(name, f"stomp://{HOST}:{port or activemq().port}")
+
+
+def rabbitmq_by_stomp(name: str = "there") -> Factory:
+    return Factory(name, f"stomp://{HOST}:{rabbitmq().port}", "guest")
+
+
+def gateway_by_stomp(port: int, name: str = "there") -> Factory:
+    return Factory(name, f"stomp://{HOST}:{port}", "guest")
+
+
+def stub_by_jms(name: str = "there") -> Factory:
+    return Factory(
+        name,
+        "cf",
+        properties={
+            "java.naming.factory.initial": "stub.StubProvider",
+            "java.naming.provider.url": "stub:",
+            "imq.jms.classpath": str(compiled("javax")),
+            "imq.jms.jvmOptions": "-Xmx64m",
+        },
+    )
+
+
+@contextmanager
+def in_front_of(
+    folder: Path, *factories: Factory, main: str = "there", **settings: str
+) -> Iterator[GatewayProcess]:
+    """Run a gateway in front of other brokers.
+
+    :param main: the ``ref-name`` of the one for all that is no other's, or ``embedded``.
+    :param settings: more of ``imq.bridge.stomp.provider.``; ``__`` stands for a dot.
+    """
+    with GatewayProcess(
+        folder, settings=settings_for(folder, *factories, main=main, **settings)
+    ) as gateway:
+        yield gateway
+
+
+def settings_for(
+    folder: Path, *factories: Factory, main: str = "there", **settings: str
+) -> dict[str, str]:
+    """Write the file, and return the settings."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "brokers.xml"
+    file.write_text(f'<jmsbridge name="stomp">{"".join(map(str, factories))}</jmsbridge>')
+    file.chmod(0o600)
+    common = "imq.bridge.stomp.provider"
+    return {
+        common: main,
+        f"{common}.xmlurl": str(file),
+        **{f"{common}.{name.replace('__', '.')}": value for name, value in settings.items()},
+    }

@@ -1,0 +1,326 @@
+"""What STOMP promises, with each kind of broker behind the gateway: it works, or the frame that asks
+for it is refused, with what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from tests.conformance.client import Client
+from tests.gateway.front import behind
+from tests.gateway_process import GatewayProcess
+
+pytestmark = pytest.mark.brokers
+
+BROKERS: Final = (
+    "activemq by jms",
+    "activemq by stomp",
+    "rabbitmq by stomp",
+    "gateway by stomp",
+    "stub by jms",
+)
+_NO_TEMPORARY: Final = "does not support temporary destinations; have replies sent to a queue"
+_NOT_ONE_BY_ONE: Final = "does not support acknowledgement one by one; SUBSCRIBE with ack:client"
+_NO_TRANSACTIONS: Final = "does not support transactions; SEND and ACK outside of transactions"
+_NOT_JOINED: Final = "does not support acknowledgement in a transaction for a subscription outside of it; SUBSCRIBE in"
+_NOT_HERE: Final = "the provider refuses"
+
+#: By feature, what is refused by whom: a part of the ERROR. The table in docs/front.rst says the
+#: same.
+REFUSED: Final[dict[str, dict[str, str]]] = {
+    "individual": {"stub by jms": _NOT_ONE_BY_ONE},
+    "nack": {"stub by jms": _NOT_ONE_BY_ONE},
+    "nack_of_client": {"stub by jms": "does not support NACK; DISCONNECT, and the message comes"},
+    "dead": {"stub by jms": _NOT_ONE_BY_ONE},
+    "several": {},
+    "browse": {
+        "rabbitmq by stomp": "does not support browsing; look with the tools of the broker",
+        "stub by jms": _NOT_HERE,
+    },
+    "durable": {"stub by jms": _NOT_HERE},
+    "topic": {"stub by jms": _NOT_HERE},
+    "wildcards": {"stub by jms": _NOT_HERE},
+    "temporary": {
+        "activemq by stomp": _NO_TEMPORARY,
+        "rabbitmq by stomp": _NO_TEMPORARY,
+        "gateway by stomp": _NO_TEMPORARY,
+    },
+    "selector": {
+        "rabbitmq by stomp": "does not support selectors; SUBSCRIBE without a selector",
+    },
+    "sent_in_transaction": {"rabbitmq by stomp": _NO_TRANSACTIONS},
+    "acknowledged_in_transaction": {"rabbitmq by stomp": _NO_TRANSACTIONS},
+    "aborted": {"rabbitmq by stomp": _NO_TRANSACTIONS},
+    "joined": {
+        "gateway by stomp": _NOT_JOINED,
+        "activemq by jms": _NOT_JOINED,
+        "rabbitmq by stomp": _NO_TRANSACTIONS,
+        "stub by jms": _NOT_JOINED,
+    },
+    "no_local": {
+        "activemq by jms": "does not support no-local for a client without client-id; CONNECT with",
+        "stub by jms": "does not support no-local for a client without client-id; CONNECT with",
+    },
+    "no_local_with_client_id": {"stub by jms": _NOT_HERE},
+}
+
+
+@pytest.fixture(scope="module", params=BROKERS)
+def front(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, GatewayProcess]]:
+    """A gateway in front of each broker."""
+    kind, folder = str(request.param), tmp_path_factory.mktemp("front")
+    with ExitStack() as running:
+        if kind == "gateway by stomp":
+            there = running.enter_context(GatewayProcess(folder / "there"))
+            factory = behind.gateway_by_stomp(there.port)
+        else:
+            factory = getattr(behind, kind.replace(" ", "_"))()
+        joins = {"imq.bridge.stomp.ack.transaction": "join"}
+        made = GatewayProcess(
+            folder / "front", settings=joins | behind.settings_for(folder / "front", factory)
+        )
+        yield kind, running.enter_context(made)
+
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def connect(front: tuple[str, GatewayProcess]) -> Iterator[Connect]:
+    with ExitStack() as opened:
+
+        def connected(**headers: str) -> Client:
+            client = opened.enter_context(closing(Client(front[1].port)))
+            client.connect("1.2", **headers)
+            return client
+
+        yield connected
+
+
+def individual(connect: Connect, name: str) -> None:
+    client = connect()
+    messages = client.hold(f"/queue/{name}", "a", "b", "c", ack="client-individual")
+    client.ask("ACK", id=messages[1]["ack"])
+    assert client.left(f"/queue/{name}") == ["a", "c"]
+
+
+def nack(connect: Connect, name: str) -> None:
+    client = connect()
+    [message] = client.hold(f"/queue/{name}", "a", ack="client-individual")
+    client.nack(message)
+    again = client.message()
+    assert (again.text, again["redelivered"], again["JMSXDeliveryCount"]) == ("a", "true", "2")
+
+
+def nack_of_client(connect: Connect, name: str) -> None:
+    client = connect()
+    [message] = client.hold(f"/queue/{name}", "a", ack="client")
+    client.nack(message)
+    assert client.message()["redelivered"] == "true"
+
+
+def dead(connect: Connect, name: str) -> None:
+    client = connect()
+    [message] = client.hold(f"/queue/{name}", "a", ack="client-individual")
+    client.send("NACK", {"id": message["ack"], "requeue": "false"})
+    client.sync()
+    assert client.left(f"/queue/{name}") == []
+
+
+def several(connect: Connect, name: str) -> None:
+    client = connect()
+    client.ask("SEND", {"destination": f"/queue/{name},/queue/{name}.too"}, "a")
+    for queue in (f"/queue/{name}", f"/queue/{name}.too"):
+        client.subscribe(queue, id=queue)
+        assert client.message().text == "a"
+
+
+def browse(connect: Connect, name: str) -> None:
+    client = connect()
+    client.put(f"/queue/{name}", "a", "b")
+    client.subscribe(f"/queue/{name}", browser="true")
+    assert [message.text for message in client.messages(2)] == ["a", "b"]
+    assert client.message()["browser"] == "end"
+    assert client.left(f"/queue/{name}") == ["a", "b"]
+
+
+def durable(connect: Connect, name: str) -> None:
+    for text in ("", "a"):
+        client = connect(client_id=name)
+        client.subscribe(f"/topic/{name}", durable_subscriber_name="d")
+        if text:
+            assert client.message().text == text
+            client.ask("UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "d"})
+        client.disconnect()
+        connect().put(f"/topic/{name}", "a")
+
+
+def topic(connect: Connect, name: str) -> None:
+    client = connect()
+    client.subscribe(f"/topic/{name}")
+    connect().put(f"/topic/{name}", "a")
+    assert client.message().text == "a"
+
+
+def wildcards(connect: Connect, name: str) -> None:
+    client = connect()
+    client.subscribe(f"/topic/{name}.*")
+    connect().put(f"/topic/{name}.low", "a")
+    message = client.message()
+    assert (message.text, message["destination"]) == ("a", f"/topic/{name}.low")
+
+
+def temporary(connect: Connect, name: str) -> None:
+    asking, answering = connect(), connect()
+    asking.subscribe("/temp-queue/answers")
+    asking.put(f"/queue/{name}", "question", reply_to="/temp-queue/answers")
+    answering.subscribe(f"/queue/{name}")
+    answering.put(answering.message()["reply-to"], "answer")
+    assert asking.message().text == "answer"
+
+
+def selector(connect: Connect, name: str) -> None:
+    client = connect()
+    for number in ("1", "2"):
+        client.put(f"/queue/{name}", number, number=number)
+    client.subscribe(f"/queue/{name}", selector="number = '2'")
+    assert client.message().text == "2"
+
+
+def sent_in_transaction(connect: Connect, name: str) -> None:
+    client = connect()
+    for text, end in (("a", "ABORT"), ("b", "COMMIT")):
+        client.send("BEGIN", transaction="t")
+        client.send("SEND", {"destination": f"/queue/{name}", "transaction": "t"}, text)
+        client.ask(end, transaction="t")
+    assert client.left(f"/queue/{name}") == ["b"]
+
+
+def acknowledged_in_transaction(connect: Connect, name: str) -> None:
+    client = connect()
+    client.put(f"/queue/{name}", "a", "b")
+    client.send("BEGIN", transaction="t")
+    client.subscribe(f"/queue/{name}", transaction="t")
+    client.ack(client.message(), transaction="t")
+    client.send("SEND", {"destination": f"/queue/{name}.out", "transaction": "t"}, "answer")
+    client.ask("COMMIT", transaction="t")
+    assert client.left(f"/queue/{name}") == ["b"]
+    other = connect()
+    assert other.left(f"/queue/{name}.out") == ["answer"]
+
+
+def aborted(connect: Connect, name: str) -> None:
+    client = connect()
+    [message] = client.hold(f"/queue/{name}", "a", transaction="t")
+    client.ack(message, transaction="t")
+    client.ask("ABORT", transaction="t")
+    client.send("BEGIN", transaction="u")
+    assert client.message()["redelivered"] == "true"
+
+
+def joined(connect: Connect, name: str) -> None:
+    client = connect()
+    [message] = client.hold(f"/queue/{name}", "a", ack="client")
+    client.send("BEGIN", transaction="t")
+    client.ack(message, transaction="t")
+    client.ask("COMMIT", transaction="t")
+    assert client.left(f"/queue/{name}") == []
+
+
+def no_local(connect: Connect, name: str, **headers: str) -> None:
+    client = connect(**headers)
+    client.subscribe(f"/topic/{name}", no_local="true")
+    client.put(f"/topic/{name}", "own")
+    connect().put(f"/topic/{name}", "another's")
+    assert client.message().text == "another's"
+
+
+def no_local_with_client_id(connect: Connect, name: str) -> None:
+    no_local(connect, name, client_id=name)
+
+
+FEATURES: Final[tuple[Callable[[Connect, str], None], ...]] = (
+    individual,
+    nack,
+    nack_of_client,
+    dead,
+    several,
+    browse,
+    durable,
+    topic,
+    wildcards,
+    temporary,
+    selector,
+    sent_in_transaction,
+    acknowledged_in_transaction,
+    aborted,
+    joined,
+    no_local,
+    no_local_with_client_id,
+)
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda each: str(each.__name__))
+def test_what_stomp_promises(
+    front: tuple[str, GatewayProcess], connect: Connect, feature: Callable[[Connect, str], None]
+) -> None:
+    kind, name = front[0], f"front.{uuid4().hex}"
+    if (feature.__name__, kind) == ("selector", "stub by jms"):
+        # The stub has every message fit.
+        return
+    words = REFUSED[feature.__name__].get(kind)
+    if words is None:
+        feature(connect, name)
+        return
+    with pytest.raises(AssertionError) as refused:
+        feature(connect, name)
+    assert "ERROR" in str(refused.value)
+    assert words in str(refused.value)
+
+
+def test_a_message_comes_as_it_was_sent(
+    front: tuple[str, GatewayProcess], connect: Connect
+) -> None:
+    queue, client = f"/queue/front.{uuid4().hex}", connect()
+    client.ask(
+        "SEND",
+        {
+            "destination": queue,
+            "content-length": "3",
+            "priority": "7",
+            "correlation-id": "c 1",
+            "type": "order",
+            "reply-to": "/queue/answers",
+            "country": "de",
+            "x-y": "z",
+        },
+        b"\0\xff\n",
+    )
+    client.put(queue, "grün", persistent="false")
+    client.subscribe(queue)
+    first, second = client.message(), client.message()
+    assert first.body == b"\0\xff\n"
+    assert [first[name] for name in ("priority", "correlation-id", "type", "reply-to")] == [
+        "7",
+        "c 1",
+        "order",
+        "/queue/answers",
+    ]
+    assert [first[name] for name in ("country", "x-y", "persistent")] == ["de", "z", "true"]
+    assert (second.text, second["priority"], "persistent" in second) == ("grün", "4", False)
+    assert first["message-id"] != second["message-id"]
+
+
+def test_a_message_of_five_megabytes(front: tuple[str, GatewayProcess], connect: Connect) -> None:
+    queue, client = f"/queue/front.{uuid4().hex}", connect()
+    body = bytes(range(33, 127)) * 55_000
+    client.ask("SEND", {"destination": queue}, body)
+    client.subscribe(queue)
+    assert client.message().body == body
