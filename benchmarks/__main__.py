@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from benchmarks import peers, postgresql, results, table
+from benchmarks import front, peers, postgresql, results, table
 from benchmarks.cell import Cell, Timing
 from benchmarks.cells import full, quick, readme, select
 from benchmarks.idle import raise_descriptor_limit
@@ -20,7 +20,7 @@ from benchmarks.peers import Gateway
 from benchmarks.results import RowResult
 from benchmarks.runner import Runner
 
-_PEERS = {**peers.PEERS, **postgresql.PEERS}
+_PEERS = {**peers.PEERS, **postgresql.PEERS, **front.PEERS}
 _RESULTS = Path(__file__).parent / "results"
 
 

@@ -74,9 +74,8 @@ class Front:
             name: self._way(factory, options, shared.append) for name, factory in factories.items()
         }
         main = None if options.main is None else ways[options.main]
-        self._use(
-            Routes(main, {ways[name]: theirs for name, theirs in options.shares.items()}), shared
-        )
+        shares = {ways.get(name): theirs for name, theirs in options.shares.items()}
+        self._use(Routes(main, shares), shared)
 
     def _use(self, routes: Routes, shared: list[SharedProvider]) -> None:
         self.close()

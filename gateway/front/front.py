@@ -239,7 +239,7 @@ class FrontConnection:
     def session(self, mode: Mode) -> FrontSession:
         self.check_open()
         session = FrontSession(self, mode)
-        if self.routes.main is not None and len(self.routes.ways) == 1:
+        if self.routes.is_single:
             # What the only broker cannot do is told at once.
             session.at(self.routes.main)
         return session
@@ -270,7 +270,7 @@ class FrontConnection:
             except UnknownSubscription as error:
                 unknown = error
             except NotSupported as error:
-                if len(self.routes.ways) == 1:
+                if self.routes.is_single:
                     raise Unsupported(self.broker(way), error.capability) from None
             else:
                 return

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message
 from gateway.messaging.provider import (
     Connection,
@@ -355,6 +356,11 @@ class HeldConsumer:
         self._credit = 0
         self._octets = 0
         self._counts_octets = False
+        #: Ids of deliveries that are not settled, by number, where the broker is waited for.
+        self._unsettled: Final[InFlight[str]] = InFlight()
+        #: Those that a broker that went away had delivered: they come again, whatever the next one
+        #: knows of that.
+        self._delivered_before: Final[set[str]] = set()
         self._running = False
         self._closed = False
 
@@ -375,6 +381,7 @@ class HeldConsumer:
         """The broker is away: what is outstanding is the broker's again."""
         self._inner = None
         self._void = self._last
+        self._delivered_before.update(self._unsettled.clear())
 
     def _delivered(
         self,
@@ -389,7 +396,21 @@ class HeldConsumer:
         self._credit -= len(messages)
         if self._counts_octets:
             self._octets -= sum([len(message.body) for message in messages])
+        if self._session.connection.waits_for_broker and messages:
+            self._unsettled.add(number, [message.message_id for message in messages])
+            if self._delivered_before:
+                attempts = self._counted(messages, attempts)
         self._deliver(self, number, messages, attempts)
+
+    def _counted(
+        self, messages: Sequence[Message], attempts: Sequence[int] | None
+    ) -> Sequence[int]:
+        counted = []
+        for message, attempt in zip(messages, attempts or [1] * len(messages), strict=True):
+            again = message.message_id in self._delivered_before
+            self._delivered_before.discard(message.message_id)
+            counted.append(max(attempt, 2) if again else attempt)
+        return counted
 
     def _ended(self, error: MessagingError) -> None:
         if isinstance(error, ProviderUnavailable) and self._session.connection.waits_for_broker:
@@ -424,13 +445,17 @@ class HeldConsumer:
             self._in_vain(within)
             return 0
         inner, session = self._settling(within)
-        return inner.acknowledge_through(number - self._void, session)
+        settled = inner.acknowledge_through(number - self._void, session)
+        if number in self._unsettled:
+            self._unsettled.through(number)
+        return settled
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
         live = self._live(numbers, within)
         if live:
             inner, session = self._settling(within)
             inner.acknowledge(live, session)
+            self._settled(live)
 
     def reject(
         self,
@@ -443,6 +468,12 @@ class HeldConsumer:
         if live:
             inner, session = self._settling(within)
             inner.reject(live, delay_ms, dead, session)
+            self._settled(live)
+
+    def _settled(self, live: Sequence[int]) -> None:
+        # Those of a transaction that was rolled back are settled a second time.
+        numbers = [self._void + number for number in live]
+        self._unsettled.take([number for number in numbers if number in self._unsettled])
 
     def _live(self, numbers: Sequence[int], within: Session | None) -> list[int]:
         """The numbers behind it of those that the broker has not taken back."""

@@ -116,12 +116,16 @@ class Routes:
     """Which broker a destination is at.
 
     :param main: the way to those that are no other's; None is the embedded broker.
-    :param shares: the others, and what is theirs.
+    :param shares: the others, None for the embedded broker, and what is theirs.
     """
 
-    def __init__(self, main: Way | None, shares: Mapping[Way, Sequence[Share]]) -> None:
+    def __init__(self, main: Way | None, shares: Mapping[Way | None, Sequence[Share]]) -> None:
         self.main: Final = main
-        self.ways: Final = tuple(dict.fromkeys((*(() if main is None else (main,)), *shares)))
+        every_way = dict.fromkeys((main, *shares))
+        #: All but that to the embedded broker.
+        self.ways: Final = tuple(way for way in every_way if way is not None)
+        #: Whether all is at one broker.
+        self.is_single: Final = len(every_way) == 1
         every = [(share, way) for way, theirs in shares.items() for share in theirs]
         # Of those that cover the same, the one that says it best.
         self._shares: Final = sorted(every, key=lambda each: each[0].precision, reverse=True)

@@ -58,7 +58,7 @@ DESTINATIONS: Final = Setting(
     "imq.bridge.stomp.provider.NAME.destinations",
     Words(),
     (),
-    "Destinations that are at the broker whose connection factory has the ref-name NAME, such as /queue/erp.>,/topic/prices.*",
+    "Destinations that are at the broker whose connection factory has the ref-name NAME, or at the embedded one, such as /queue/erp.>,/topic/prices.*",
 )
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PROVIDER,
@@ -67,6 +67,12 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     HOLD,
     CONNECTIONS,
     DESTINATIONS,
+)
+
+#: What stands in the place of a NAME in other settings.
+_TAKEN: Final = frozenset(
+    setting.name.removeprefix(f"{PROVIDER.name}.")
+    for setting in (XMLURL, CREDENTIALS, HOLD, CONNECTIONS)
 )
 
 _BEGINNINGS: Final = {"/queue/": Kind.QUEUE, "/topic/": Kind.TOPIC}
@@ -90,7 +96,7 @@ class Share:
         beginning = text[:7]
         if beginning not in _BEGINNINGS or len(text) == len(beginning):
             raise ValueError(
-                f"'{text[:100]}' is no destination: expected /queue/NAME or /topic/NAME, where * is one level of the name and > at its end all that follow"
+                f"/queue/NAME or /topic/NAME for each, where * is one level of the name and > at its end all that follow; '{text[:100]}' is neither"
             )
         name = text[7:]
         self.text: Final = text
@@ -117,7 +123,7 @@ class FrontOptions:
 
     :param main: the ``ref-name`` of the one for all destinations that are not another's; None is
         the embedded broker.
-    :param shares: by ``ref-name``, the destinations of the others.
+    :param shares: by ``ref-name`` or :data:`EMBEDDED`, the destinations of the others.
     :param own_logins: each client's login and passcode are the broker's.
     :param hold_s: seconds that clients wait for a broker that went away.
     :param connections: that clients share, to one JMS provider; 0: none is shared.
@@ -137,6 +143,11 @@ class FrontOptions:
         """
         shares: dict[str, tuple[Share, ...]] = {}
         for name in settings.names(DESTINATIONS):
+            if name in _TAKEN:
+                expected = (
+                    f"another name than {', '.join(sorted(_TAKEN))} for the connection factory"
+                )
+                raise SettingsError([settings.problem(DESTINATIONS, expected, name)])
             try:
                 found = tuple(Share(text) for text in settings.named(DESTINATIONS, name))
             except ValueError as error:
@@ -161,4 +172,4 @@ class FrontOptions:
     def names(self) -> tuple[str, ...]:
         """The ``ref-name`` of each connection factory that is used."""
         main = () if self.main is None else (self.main,)
-        return tuple(dict.fromkeys((*main, *self.shares)))
+        return tuple(name for name in dict.fromkeys((*main, *self.shares)) if name != EMBEDDED)

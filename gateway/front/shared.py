@@ -4,8 +4,8 @@ A connection of a JMS provider costs threads, and so does each of its sessions. 
 connections have as many users as there are. Consumers of one connection share its sessions, and who
 sends has a session only until what was sent is durable: who is idle costs nothing.
 
-A user with a client identifier has a connection of its own, as have its durable subscriptions. Only
-where deliveries are settled one by one may consumers share a session; elsewhere each has its own.
+A user with a client identifier has a connection of its own, as have its durable subscriptions.
+Consumers of one session must be settled each for itself, as they are over JMS here.
 
 What a shared connection cannot do is refused: not to receive what one has sent oneself, as the
 broker cannot tell the users apart, and to recover a session.
@@ -268,10 +268,9 @@ class SharedConnection:
 
     def session(self, mode: Mode) -> SharedSession | LentSession:
         self.check_open()
-        capabilities = self.line.provider.capabilities
-        if mode is Mode.INDIVIDUAL and not capabilities.individual:
+        if mode is Mode.INDIVIDUAL and not self.line.provider.capabilities.individual:
             raise NotSupported("acknowledgement one by one")
-        together = mode in (Mode.CLIENT, Mode.INDIVIDUAL) and capabilities.individual
+        together = mode in (Mode.CLIENT, Mode.INDIVIDUAL)
         session = SharedSession(self, mode) if together else LentSession(self, mode)
         self._sessions[session] = None
         return session

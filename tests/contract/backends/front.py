@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from twisted.internet import reactor
 
@@ -28,7 +29,7 @@ class SharedJMS(JMS):
     """ActiveMQ, by connections that all tests share."""
 
     name = "shared"
-    breaches = {
+    breaches: ClassVar[Mapping[str, str]] = {
         **JMS.breaches,
         **dict.fromkeys(
             (

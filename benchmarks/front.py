@@ -1,0 +1,79 @@
+"""The gateway in front of ActiveMQ, by JMS and by STOMP, as peers.
+
+The broker behind it is one of its own, whose processor time counts as that of others.
+"""
+
+from __future__ import annotations
+
+import atexit
+from pathlib import Path
+from typing import Final
+
+from benchmarks.peers import ActiveMQ, Gateway, Peer, free_port
+from benchmarks.process import ProcessTree
+
+_NAME: Final = "behind"
+
+
+class _OpenWire(ActiveMQ):
+    """With a port for JMS clients, too."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.openwire_port = free_port()
+
+    def listeners(self) -> list[str]:
+        return [f"tcp://127.0.0.1:{self.openwire_port}", *super().listeners()]
+
+
+class Front(Gateway):
+    """By JMS."""
+
+    name = "front"
+
+    def __init__(self, folder: Path, tls: bool = False) -> None:
+        super().__init__(folder, tls)
+        self._broker = _OpenWire(folder / _NAME)
+
+    def _launch(self) -> ProcessTree:
+        if not self._broker.running():
+            self._broker.start()
+            atexit.register(self._broker.kill)
+        return super()._launch()
+
+    def kill(self) -> None:
+        super().kill()
+        self._broker.kill()
+
+    def factory(self) -> str:
+        """The element of its connection factory."""
+        properties = {
+            "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
+            "java.naming.provider.url": f"tcp://127.0.0.1:{self._broker.openwire_port}",
+            "imq.jms.classpath": "/usr/share/activemq/lib/*",
+        }
+        inner = "".join(
+            f'<property name="{name}" value="{value}"/>' for name, value in properties.items()
+        )
+        return f'<connection-factory ref-name="{_NAME}" lookup-name="ConnectionFactory">{inner}</connection-factory>'
+
+    def settings(self) -> dict[str, str]:
+        file = self.folder / "brokers.xml"
+        file.write_text(f'<jmsbridge name="stomp">{self.factory()}</jmsbridge>')
+        file.chmod(0o600)
+        return super().settings() | {
+            "imq.bridge.stomp.provider": _NAME,
+            "imq.bridge.stomp.provider.xmlurl": str(file),
+        }
+
+
+class FrontStomp(Front):
+    """By STOMP."""
+
+    name = "front-stomp"
+
+    def factory(self) -> str:
+        return f'<connection-factory ref-name="{_NAME}" lookup-name="stomp://127.0.0.1:{self._broker.port}"/>'
+
+
+PEERS: Final[dict[str, type[Peer]]] = {each.name: each for each in (Front, FrontStomp)}

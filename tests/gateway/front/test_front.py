@@ -1,0 +1,381 @@
+"""A gateway in front of another: which broker has what, who may do what, and what clients notice
+when a broker goes away.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.conformance.client import Client
+from tests.crash.waiting import until_logged
+from tests.gateway.front import behind
+from tests.gateway_process import GatewayProcess, free_port
+
+pytestmark = pytest.mark.process
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """The broker behind."""
+    with GatewayProcess(tmp_path_factory.mktemp("there")) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with ExitStack() as opened:
+
+        def connected(to: GatewayProcess, **headers: str) -> Client:
+            client = opened.enter_context(closing(Client(to.port)))
+            client.connect("1.2", **headers)
+            return client
+
+        yield connected
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid4().hex
+
+
+# --- which broker has what
+
+
+@pytest.fixture(scope="module")
+def divided(
+    there: GatewayProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """A gateway with a broker of its own, and some destinations at the other and one that is away."""
+    folder = tmp_path_factory.mktemp("divided")
+    factories = (
+        behind.gateway_by_stomp(there.port, "erp"),
+        behind.gateway_by_stomp(free_port(), "away"),
+    )
+    shares = {
+        "erp__destinations": "/queue/erp.>,/topic/prices.*",
+        "away__destinations": "/queue/away,/queue/erp.away",
+    }
+    with behind.in_front_of(folder, *factories, main="embedded", **shares) as gateway:
+        yield gateway
+
+
+def test_destinations_are_divided(
+    there: GatewayProcess, divided: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client = connect(divided)
+    client.put(f"/queue/erp.{name}", "for erp")
+    client.put(f"/queue/{name}", "for itself")
+    assert connect(there).left(f"/queue/erp.{name}") == ["for erp"]
+    assert connect(there).left(f"/queue/{name}") == []
+    assert client.left(f"/queue/{name}") == ["for itself"]
+
+
+def test_one_send_to_two_brokers(
+    there: GatewayProcess, divided: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client = connect(divided)
+    client.ask("SEND", {"destination": f"/queue/erp.{name},/queue/{name}"}, "both")
+    assert connect(there).left(f"/queue/erp.{name}") == ["both"]
+    assert client.left(f"/queue/{name}") == ["both"]
+
+
+def test_a_topic_subscription_is_at_the_broker_of_its_text(
+    there: GatewayProcess, divided: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client, other = connect(divided), connect(there)
+    client.subscribe("/topic/prices.*", id="prices")
+    client.subscribe("/topic/>", id="own")
+    other.put(f"/topic/prices.{name}", "42")
+    other.put(f"/topic/{name}", "not here")
+    client.send("SEND", {"destination": f"/topic/{name}"}, "here")
+    came = {message["subscription"]: message.text for message in client.messages(2)}
+    assert came == {"prices": "42", "own": "here"}
+
+
+def test_a_transaction_is_one_brokers(divided: GatewayProcess, connect: Connect, name: str) -> None:
+    client = connect(divided)
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", {"destination": f"/queue/{name}", "transaction": "t"}, "a")
+    client.send("SEND", {"destination": f"/queue/erp.{name}", "transaction": "t"}, "b")
+    client.send("COMMIT", transaction="t")
+    client.error("a transaction is one broker's", f"/queue/erp.{name}")
+    assert connect(divided).left(f"/queue/{name}") == []
+
+
+def test_a_transaction_at_the_other_broker(
+    there: GatewayProcess, divided: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client, queue = connect(divided), f"/queue/erp.{name}"
+    client.put(queue, "a", "b")
+    client.send("BEGIN", transaction="t")
+    client.subscribe(queue, transaction="t")
+    client.ack(client.message(), transaction="t")
+    client.send("SEND", {"destination": f"{queue}.out", "transaction": "t"}, "answer")
+    client.ask("COMMIT", transaction="t")
+    assert client.left(queue) == ["b"]
+    assert connect(there).left(f"{queue}.out") == ["answer"]
+
+
+def test_no_reply_to_what_the_other_broker_does_not_know(
+    divided: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client = connect(divided)
+    client.subscribe("/temp-queue/answers")
+    client.send("SEND", {"destination": f"/queue/erp.{name}", "reply-to": "/temp-queue/answers"})
+    client.error("it is at the broker embedded", "which does not know it")
+
+
+def test_a_broker_that_is_away_is_told_at_the_frame_that_needs_it(
+    divided: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client = connect(divided)
+    client.put(f"/queue/{name}", "a")
+    client.send("SEND", {"destination": "/queue/away", "receipt": "r"}, "b")
+    error = client.error("the broker 'away' cannot be reached")
+    assert "127.0.0.1" not in error["message"]
+    # The more precise of two that have a destination.
+    client = connect(divided)
+    client.send("SUBSCRIBE", {"destination": "/queue/erp.away", "id": "s"})
+    client.error("the broker 'away' cannot be reached")
+    until_logged(divided, "Connection refused")
+
+
+# --- who may do what
+
+
+@pytest.fixture(scope="module")
+def front(
+    there: GatewayProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GatewayProcess]:
+    """A gateway in front, with access rules."""
+    folder = tmp_path_factory.mktemp("front")
+    settings = behind.settings_for(folder, behind.gateway_by_stomp(there.port))
+    with GatewayProcess(folder, settings=settings) as gateway:
+        rules = gateway.directory / "etc" / "accesscontrol.properties"
+        lines = [
+            "queue.closed.produce.deny.user=guest",
+            "queue.closed.consume.deny.user=guest",
+            "topic.secret.x.consume.deny.user=guest",
+        ]
+        rules.write_text(rules.read_text() + "\n".join(lines) + "\n")
+        gateway.kill()
+        gateway.start()
+        yield gateway
+
+
+def test_the_access_rules_hold_in_front(front: GatewayProcess, connect: Connect, name: str) -> None:
+    client = connect(front)
+    client.send("SEND", {"destination": "/queue/closed", "receipt": "r"}, "a")
+    client.error("user 'guest' may not produce on /queue/closed", receipt_id="r")
+    for destination in ("/queue/closed", "/topic/secret.*", "/topic/>"):
+        client = connect(front)
+        client.send("SUBSCRIBE", {"destination": destination, "id": "s"})
+        client.error(f"user 'guest' may not consume on {destination}")
+    client = connect(front)
+    client.subscribe(f"/topic/{name}.*")
+    client.put(f"/topic/{name}.a", "a")
+    assert client.message().text == "a"
+
+
+def test_users_are_the_gateways(front: GatewayProcess) -> None:
+    with closing(Client(front.port)) as client:
+        client.send(
+            "CONNECT",
+            {"login": "guest", "passcode": "wrong", "accept-version": "1.2", "host": "there"},
+        )
+        client.error("user 'guest' is refused")
+
+
+def test_a_client_id_is_used_once(front: GatewayProcess, connect: Connect, name: str) -> None:
+    connect(front, client_id=name)
+    with closing(Client(front.port)) as client:
+        headers = {"login": "guest", "passcode": "guest", "client-id": name, "host": "there"}
+        client.send("CONNECT", {**headers, "accept-version": "1.2"})
+        client.error(f"client-id '{name}' is in use")
+
+
+def test_logins_are_passed_through(
+    there: GatewayProcess, tmp_path: Path, connect: Connect, name: str
+) -> None:
+    factory = behind.gateway_by_stomp(there.port)
+    factory.login = ""
+    with behind.in_front_of(tmp_path, factory, credentials="client") as gateway:
+        client = connect(gateway)
+        client.put(f"/queue/{name}", "a")
+        assert client.left(f"/queue/{name}") == ["a"]
+        with closing(Client(gateway.port)) as wrong:
+            wrong.send(
+                "CONNECT",
+                {"login": "guest", "passcode": "wrong", "accept-version": "1.2", "host": "there"},
+            )
+            wrong.error("user 'guest' is refused")
+        # The gateway knows no admin of the other.
+        password = (there.directory / "etc" / "passfile").read_text().split("=")[1].split()[0]
+        admin = connect(gateway, login="admin", passcode=password)
+        admin.put(f"/queue/{name}", "b")
+
+
+# --- a broker that goes away
+
+
+class Held:
+    """A gateway whose clients wait, and the broker behind it."""
+
+    def __init__(self, there: GatewayProcess, front: GatewayProcess) -> None:
+        self.there = there
+        self.front = front
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    with (
+        GatewayProcess(tmp_path / "there") as there,
+        behind.in_front_of(
+            tmp_path / "front", behind.gateway_by_stomp(there.port), hold="60"
+        ) as front,
+    ):
+        yield Held(there, front)
+
+
+def test_clients_wait_for_the_broker(held: Held, connect: Connect, name: str) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    messages = client.hold(queue, "a", "b", "c", ack="client-individual")
+    held.there.kill()
+    until_logged(held.front, "clients wait for it")
+    # It has been dealt with meanwhile, and comes again all the same.
+    client.ack(messages[0])
+    client.send("SEND", {"destination": f"{queue}.out", "receipt": "late"}, "meanwhile")
+    held.there.start()
+    came = [client.frame() for _ in range(4)]
+    again = [frame for frame in came if frame.command == "MESSAGE"]
+    assert [(frame.text, frame["redelivered"]) for frame in again] == [
+        ("a", "true"),
+        ("b", "true"),
+        ("c", "true"),
+    ]
+    assert [frame["receipt-id"] for frame in came if frame.command == "RECEIPT"] == ["late"]
+    for message in again:
+        client.ack(message)
+    client.sync()
+    assert client.left(queue) == []
+    assert connect(held.front).left(f"{queue}.out") == ["meanwhile"]
+    until_logged(held.front, "no client waits for it any more")
+
+
+def test_no_more_is_outstanding_than_before(held: Held, connect: Connect, name: str) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    client.put(queue, *"abcd")
+    client.subscribe(queue, ack="client-individual", prefetch_count="2")
+    first = client.messages(2)
+    held.there.kill()
+    held.there.start()
+    for message in first:
+        client.ack(message)
+    assert {message.text for message in client.messages(2)} == {"a", "b"}
+
+
+def test_a_transaction_is_rolled_back(held: Held, connect: Connect, name: str) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    client.send("BEGIN", transaction="t")
+    client.ask("SEND", {"destination": queue, "transaction": "t"}, "a")
+    held.there.kill()
+    held.there.start()
+    client.send("COMMIT", transaction="t", receipt="r")
+    client.error("the transaction was rolled back", receipt_id="r")
+    # One that begins after it.
+    client = connect(held.front)
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", {"destination": queue, "transaction": "t"}, "b")
+    client.ask("COMMIT", transaction="t")
+    assert client.left(queue) == ["b"]
+
+
+def test_an_acknowledgement_that_may_be_lost_is_told(
+    held: Held, connect: Connect, name: str
+) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    [message] = client.hold(queue, "a", ack="client-individual")
+    # It takes what it is sent, and does not answer.
+    held.there.signal(signal.SIGSTOP)
+    client.send("ACK", {"id": message["ack"], "receipt": "r"})
+    client.send("SEND", {"destination": f"{queue}.out"}, "b")
+    held.there.kill()
+    held.there.start()
+    client.error("the broker 'there' cannot be reached")
+
+
+def test_waiting_ends(there: GatewayProcess, tmp_path: Path, connect: Connect, name: str) -> None:
+    with (
+        GatewayProcess(tmp_path / "there") as there,
+        behind.in_front_of(
+            tmp_path / "front", behind.gateway_by_stomp(there.port), hold="1"
+        ) as front,
+    ):
+        client = connect(front)
+        client.subscribe(f"/queue/{name}")
+        there.kill()
+        client.error("the broker 'there' cannot be reached")
+
+
+def test_without_waiting_it_is_told_at_once(tmp_path: Path, connect: Connect, name: str) -> None:
+    with (
+        GatewayProcess(tmp_path / "there") as there,
+        behind.in_front_of(tmp_path / "front", behind.gateway_by_stomp(there.port)) as front,
+    ):
+        client = connect(front)
+        client.subscribe(f"/queue/{name}")
+        there.kill()
+        error = client.error("the broker 'there' cannot be reached")
+        assert str(there.port) not in error["message"]
+        with closing(Client(front.port)) as late:
+            late.send(
+                "CONNECT",
+                {"login": "guest", "passcode": "guest", "accept-version": "1.2", "host": "there"},
+            )
+            late.error("the broker 'there' cannot be reached")
+        there.start()
+        client = connect(front)
+        client.put(f"/queue/{name}", "a")
+        assert client.left(f"/queue/{name}") == ["a"]
+
+
+# --- settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"main": "their"}, "brokers.xml has no such element; it has there; was there meant?"),
+        ({"main": "there", "xmlurl": ""}, "imq.bridge.stomp.provider.xmlurl"),
+        ({"main": "there", "xmlurl": "none.xml"}, "none.xml"),
+        (
+            {"main": "embedded", "there__destinations": "queue/a"},
+            "there.destinations=queue/a: expected /queue/NAME or /topic/NAME for each",
+        ),
+        (
+            {"main": "embedded", "hold__destinations": "/queue/a"},
+            "expected another name than connections, credentials, hold, xmlurl",
+        ),
+    ],
+    ids=["unknown", "no file", "missing file", "no destination", "taken"],
+)
+def test_what_is_wrong_is_said_by_the_bridge(
+    tmp_path: Path, settings: dict[str, str], words: str
+) -> None:
+    given = behind.settings_for(tmp_path, behind.gateway_by_stomp(1), **settings)
+    gateway = GatewayProcess(tmp_path, settings=given)
+    try:
+        gateway.launch()
+        gateway.wait_for_output("no bridge could be started")
+        assert words in gateway.said
+        assert gateway.mapped_ports() == set()
+    finally:
+        gateway.kill()
