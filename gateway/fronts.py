@@ -1,6 +1,6 @@
-"""The brokers behind the STOMP bridge, from the file that names their connection factories.
+"""The brokers behind the STOMP bridge, from their file.
 
-Part of the composition: it joins what bridges know of other brokers and what serves STOMP clients.
+The file names their connection factories. Part of the composition: it joins what bridges know of other brokers and what serves STOMP clients.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Front:
         shares: Callable[[SharedProvider], None],
     ) -> Way:
         provider: Provider = factory.provider
-        # An ERROR ends a connection to a STOMP broker, whoever caused it, so there each client has
+        # An ERROR ends a connection to a STOMP broker for all its users, so there each client has
         # its own; it costs no thread.
         if factory.kind == "jms" and options.connections and not options.own_logins:
             shared = provider = SharedProvider(provider, self._reactor, options.connections)
@@ -141,7 +141,10 @@ class Front:
 
 
 def _element(config: Bridge, name: str) -> ConnectionFactory:
-    """:raises FactoryError: there is no such connection factory, or not for this."""
+    """Return a connection factory of the file.
+
+    :raises FactoryError: it does not exist, or it is not for this.
+    """
     found = {factory.ref_name: factory for factory in config.connection_factories}
     element = found.get(name)
     if element is None:

@@ -429,7 +429,7 @@ class FrontSession:
         self._ask(lambda session, answered: session.rollback(answered), done)
 
     def _ask(self, ask: Callable[[Session, Done], None], done: Done) -> None:
-        """Ask each broker that this session has to do with; the first failure counts."""
+        """Ask each broker of this session; the first failure counts."""
         if not self._at:
             self.at(self._connection.routes.main)
         sessions = list(self._at.items())
@@ -528,7 +528,7 @@ class FrontConsumer:
             raise Unsupported(self._connection.broker(self._way), what) from None
 
     def _within(self, within: Session | None) -> Session | None:
-        """The broker's session of the transaction that a settlement is to take effect in."""
+        """The broker's session in which a settlement takes effect."""
         if within is None:
             self._session.bind(self._way, self._destination)
             return None

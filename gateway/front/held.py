@@ -10,7 +10,7 @@ they come again. What cannot go on ends the connection: temporary destinations a
 gone. A transaction that had begun is rolled back, and its commit fails. Settlements of which a
 completion was to tell fail with it.
 
-Besides, messages that the broker refuses after they were taken end the connection where nobody has
+Besides, messages that the broker refuses after they were taken end the connection where no one has
 asked for a completion, which would tell: a message that is refused must not vanish.
 """
 
@@ -78,7 +78,10 @@ class HeldProvider:
         client_id: str | None,
         lost: Callable[[MessagingError], None],
     ) -> Connection:
-        """As the seam says; may be cancelled, and then what is opened meanwhile is closed."""
+        """As the seam says.
+
+        May be cancelled; what is opened meanwhile is then closed.
+        """
         connection = self._made(credentials, client_id, lost)
         try:
             await connection.open()

@@ -167,7 +167,7 @@ class HeldSession:
             self._clock.callLater(0, self._look)
 
     def _look(self) -> None:
-        """Ask for a completion where nobody has, to hear of refusals."""
+        """Ask for a completion where no one has, to hear of refusals."""
         self._looking = False
         if self._closed or self.inner is None:
             return
@@ -365,7 +365,10 @@ class HeldConsumer:
         self._closed = False
 
     def attach(self, session: Session) -> None:
-        """Receive by this session from now on. :raises MessagingError: as ``Session.consumer``."""
+        """Receive by this session from now on.
+
+        :raises MessagingError: as ``Session.consumer``.
+        """
         self._void = self._last
         if self._closed:
             return

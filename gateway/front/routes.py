@@ -1,4 +1,4 @@
-"""Which broker a destination is at, and what to say of what that cannot do."""
+"""Which broker a destination is at, and what clients are told of it."""
 
 from __future__ import annotations
 

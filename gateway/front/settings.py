@@ -86,7 +86,7 @@ class FrontFailed(Exception):
 
 
 class Share:
-    """Some destinations: a queue or topic by name, or those that a pattern covers.
+    """A destination by name, or those that a pattern covers.
 
     :param text: such as ``/queue/erp.>``.
     :raises ValueError: it is not of that form.
@@ -109,7 +109,10 @@ class Share:
         )
 
     def has(self, destination: Destination) -> bool:
-        """Whether the destination, or all that a subscription with wildcards covers, is in it."""
+        """Whether a destination is one of them.
+
+        A subscription with wildcards is, where all that it covers is.
+        """
         return (
             destination.kind is self._kind
             and not destination.temporary
@@ -137,7 +140,7 @@ class FrontOptions:
 
     @classmethod
     def read(cls, settings: Settings) -> FrontOptions | None:
-        """Return what the settings say, None where there is the embedded broker alone.
+        """Return what the settings say; None: there is the embedded broker alone.
 
         :raises SettingsError: they contradict each other.
         """

@@ -186,7 +186,7 @@ class _Line:
             self._timer = self._reactor.callLater(_LINGER_S, self.end_if_idle)
 
     def end_if_idle(self) -> None:
-        """Close it where nobody uses it."""
+        """Close it where no user uses it."""
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
@@ -296,7 +296,10 @@ class SharedConnection:
         return fail(self.error or ClientIdRequired(durable_name))
 
     def check(self, spec: ConsumerSpec) -> None:
-        """:raises MessagingError: a user of a shared connection cannot have this consumer."""
+        """Check what a consumer may be.
+
+        :raises MessagingError: a user of a shared connection cannot have it.
+        """
         destination = spec.destination
         if destination.temporary and destination not in self.temporary_destinations:
             raise InvalidDestination(
@@ -329,7 +332,7 @@ class SharedConnection:
 
 
 class LentSession:
-    """A session for sending, which has one of the connection's only while it needs it.
+    """A session that has one of the connection's while it needs it.
 
     With a consumer it keeps it.
     """

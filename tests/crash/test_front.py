@@ -1,7 +1,6 @@
-"""A gateway in front of ActiveMQ, under load: one of the two is killed, or both, and every message
-is accounted for.
+"""A gateway in front of ActiveMQ is killed under load, or ActiveMQ is.
 
-Order is not asked for: ActiveMQ hands out what came later before what is given back.
+Every message is accounted for. Order is not asked for: ActiveMQ hands out what came later before what is given back.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def holding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
 
 
 def forget_topic(load: Load) -> None:
-    """ActiveMQ writes acknowledgements of durable subscriptions later than it answers them."""
+    """ActiveMQ answers before it writes acknowledgements of durable ones."""
     load.places[TOPIC].gone.clear()
 
 

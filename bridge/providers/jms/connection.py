@@ -288,9 +288,9 @@ class JMSConnection:
         return destination
 
     def drop_temporary(self, destination: Destination) -> None:
-        """Have a temporary destination of this connection go before the connection does.
+        """Drop a temporary destination before the connection is closed.
 
-        It has no consumers. For those who share the connection; not of the seam.
+        It is of this connection, and has no consumers. For those who share the connection; not of the seam.
         """
         if not self._scope.open or destination not in self._scope.temporary:
             return

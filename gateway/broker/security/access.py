@@ -136,9 +136,9 @@ class _Rules:
         return next((verdict for verdict in verdicts if verdict is not None), False)
 
     def decide_every(self, principal: Principal, pattern: str) -> bool:
-        """Whether all names that a pattern covers are allowed, as far as can be told.
+        """Whether all names that a pattern covers are allowed.
 
-        A rule whose own name is a pattern may cover some of them.
+        As far as can be told: a rule whose own name is a pattern may cover some of them.
         """
         covered = Pattern(pattern)
         return (

@@ -1,4 +1,4 @@
-"""Connections that are shared and held, over ActiveMQ and over the embedded broker."""
+"""Connections that are shared and held, over two brokers."""
 
 from __future__ import annotations
 

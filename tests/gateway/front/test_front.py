@@ -1,5 +1,6 @@
-"""A gateway in front of another: which broker has what, who may do what, and what clients notice
-when a broker goes away.
+"""A gateway in front of another one.
+
+Which broker has what, who may do what, and what clients notice when a broker goes away.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def name() -> str:
 def divided(
     there: GatewayProcess, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
-    """A gateway with a broker of its own, and some destinations at the other and one that is away."""
+    """Some destinations are its own, some at another broker, some at none."""
     folder = tmp_path_factory.mktemp("divided")
     factories = (
         behind.gateway_by_stomp(there.port, "erp"),
@@ -250,7 +251,7 @@ def test_clients_wait_for_the_broker(held: Held, connect: Connect, name: str) ->
     messages = client.hold(queue, "a", "b", "c", ack="client-individual")
     held.there.kill()
     until_logged(held.front, "clients wait for it")
-    # It has been dealt with meanwhile, and comes again all the same.
+    # It has been dealt with meanwhile, and comes again.
     client.ack(messages[0])
     client.send("SEND", {"destination": f"{queue}.out", "receipt": "late"}, "meanwhile")
     held.there.start()

@@ -36,7 +36,7 @@ def gateways(tmp_path: Path) -> Iterator[list[GatewayProcess]]:
 
 
 class _Client(stomp.ConnectionListener):  # type: ignore[misc]
-    """stomp.py with a list of hosts: it connects to the next where one is gone."""
+    """stomp.py with a list of hosts, of which it takes the next."""
 
     def __init__(self, gateways: list[GatewayProcess]) -> None:
         hosts = [(HOST, gateway.port) for gateway in gateways]
@@ -95,7 +95,7 @@ def test_one_of_two_gateways_is_killed(gateways: list[GatewayProcess]) -> None:
 
 
 def test_idle_clients_cost_few_threads(tmp_path: Path) -> None:
-    """A thousand, half of which have a subscription each, and all of which have sent something."""
+    """All have sent something, and half of them are subscribed."""
     with (
         ExitStack() as opened,
         behind.in_front_of(tmp_path, behind.activemq_by_jms()) as gateway,

@@ -1,5 +1,6 @@
-"""What STOMP promises, with each kind of broker behind the gateway: it works, or the frame that asks
-for it is refused, with what to do instead.
+"""What STOMP promises, with each kind of broker behind the gateway.
+
+It works, or the frame that asks for it is refused, with what to do instead.
 """
 
 from __future__ import annotations
