@@ -64,6 +64,7 @@ MODULES = [
     "gateway/messaging/destination.py",
     "gateway/messaging/completions.py",
     "gateway/messaging/envelope.py",
+    "gateway/messaging/header_lines.py",
     "gateway/messaging/inflight.py",
     "gateway/messaging/message.py",
     "gateway/reactor/polls.py",
@@ -89,6 +90,9 @@ MODULES = [
     "gateway/stomp/wire/partial.py",
     "gateway/stomp/wire/serializer.py",
     "gateway/stomp/wire/shapes.py",
+    "bridge/providers/jms/batches.py",
+    "bridge/providers/jms/consumer.py",
+    "bridge/providers/jms/session.py",
 ]
 
 #: setup.py runs for other purposes, too, and for an editable install by none of these.

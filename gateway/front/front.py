@@ -112,6 +112,8 @@ class FrontConnection:
         #: Where the user may send, and the standing that this holds for.
         self._producible: dict[Destination, Way | None] = {}
         self._standing: object = None
+        #: Where durable subscriptions of this connection are.
+        self._durables: Final[dict[str, tuple[Way | None]]] = {}
 
     async def open(self, embedded: EmbeddedProvider) -> None:
         """Fails as ``Provider.connect``."""
@@ -194,6 +196,8 @@ class FrontConnection:
         if way is not None:
             operation = Operation.BROWSE if spec.browse else Operation.CONSUME
             self._identity.routing.check_allowed(operation, spec.destination)
+        if spec.durable_name is not None:
+            self._durables[spec.durable_name] = (way,)
         return way
 
     # --- its end
@@ -261,20 +265,26 @@ class FrontConnection:
 
     @deferred
     async def unsubscribe(self, durable_name: str) -> None:
-        """At the broker that has the subscription; each is asked that has topics."""
+        """At the broker that has the subscription.
+
+        Where that is not known, each is asked, first those that there is a connection to.
+        """
         self.check_open()
-        unknown: UnknownSubscription | None = None
-        for way in dict.fromkeys((self.routes.main, *self.routes.ways)):
+        known = self._durables.pop(durable_name, None)
+        every = sorted(self.routes.every, key=lambda way: way is not None and way not in self._ways)
+        failure: MessagingError | None = None
+        for way in known or every:
             try:
                 await self.to(way).unsubscribe(durable_name)
-            except UnknownSubscription as error:
-                unknown = error
+            except UnknownSubscription:
+                continue
             except NotSupported as error:
-                if self.routes.is_single:
-                    raise Unsupported(self.broker(way), error.capability) from None
+                failure = failure or Unsupported(self.broker(way), error.capability)
+            except MessagingError as error:
+                failure = error if way is None else of_broker(way.name, error)
             else:
                 return
-        raise unknown or UnknownSubscription(self.client_id or "", durable_name)
+        raise failure or UnknownSubscription(self.client_id or "", durable_name)
 
     def asked(self, way: Way | None, ask: Callable[[], _T]) -> _T:
         """Ask something of a broker. :raises Unsupported: it cannot do that."""
@@ -298,10 +308,14 @@ class FrontSession:
         self.mode: Final = mode
         self._connection: Final = connection
         self._at: Final[dict[Way | None, Session]] = {}
+        #: Where something was asked that no completion was asked behind.
+        self._open: Final[dict[Way | None, None]] = {}
         #: Answers of several brokers, in the order in which they were asked for.
         self._answers: Final = Completions()
         #: The broker that the open transaction is at; empty for none yet.
         self._bound: tuple[Way | None, ...] = ()
+        #: Where the last messages were sent.
+        self._sent_to: list[Way | None] = []
         self._resume: list[Callable[[], None]] = []
         self._closed = False
 
@@ -330,6 +344,11 @@ class FrontSession:
                 f"it is at the broker {self._connection.broker(way)}, and the transaction at {self._connection.broker(self._bound[0])}; a transaction is one broker's",
             )
 
+    def settles(self, way: Way | None, destination: Destination) -> None:
+        """Something of a broker is settled in it. :raises InvalidDestination: as :meth:`bind`."""
+        self.bind(way, destination)
+        self._open[way] = None
+
     # --- sending
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -352,9 +371,12 @@ class FrontSession:
                 runs[-1][1].append(message)
         except MessagingError as error:
             raise MessageRejected(sum(len(run) for _, run in runs), error) from error
+        self._sent_to = [way for way, _ in runs]
         for place, (way, run) in enumerate(runs):
+            session = self.at(way)
+            self._open[way] = None
             try:
-                self.at(way).send(run)
+                session.send(run)
             except MessageRejected as refused:
                 if not place:
                     raise
@@ -372,20 +394,20 @@ class FrontSession:
             )
 
     def writable(self) -> bool:
-        return all(session.writable() for session in self._at.values())
+        return all(session.writable() for session in self._senders())
 
     def on_writable(self, resume: Callable[[], None]) -> None:
         self._resume.append(resume)
         self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        for session in self._at.values():
-            if not session.writable():
-                session.on_writable(self._has_room)
-                return
-        for session in self._at.values():
-            session.on_writable(self._has_room)
-            return
+        sessions = self._senders() or [self.at(self._connection.routes.main)]
+        full = (each for each in sessions if not each.writable())
+        next(full, sessions[0]).on_writable(self._has_room)
+
+    def _senders(self) -> list[Session]:
+        """Those by which was sent last; a broker that is away holds nothing else back."""
+        return [self._at[way] for way in self._sent_to if way in self._at]
 
     def _has_room(self) -> None:
         if not self._resume:
@@ -406,6 +428,7 @@ class FrontSession:
         connection = self._connection
         way = connection.way_to_receive(spec)
         session = self.at(way)
+        self._open[way] = None
         consumer = FrontConsumer(connection, self, way, spec.destination, deliver)
         consumer.inner = connection.asked(
             way, lambda: session.consumer(spec, consumer.delivered, failed)
@@ -416,23 +439,32 @@ class FrontSession:
 
     def completion(self, done: Done) -> None:
         self._check_open()
-        self._ask(lambda session, answered: session.completion(answered), done)
+        asked = tuple(self._open) or tuple(self._at)[-1:]
+        self._open.clear()
+        self._ask(asked, lambda session, answered: session.completion(answered), done)
 
     def commit(self, done: Done) -> None:
         self._check_open()
-        self._bound = ()
-        self._ask(lambda session, answered: session.commit(answered), done)
+        # Those of other brokers' consumers have nothing settled in it.
+        asked, self._bound = self._bound, ()
+        self._ask(asked, lambda session, answered: session.commit(answered), done)
 
     def rollback(self, done: Done) -> None:
         self._check_open()
         self._bound = ()
-        self._ask(lambda session, answered: session.rollback(answered), done)
+        self._ask(tuple(self._at), lambda session, answered: session.rollback(answered), done)
 
-    def _ask(self, ask: Callable[[Session, Done], None], done: Done) -> None:
-        """Ask each broker of this session; the first failure counts."""
-        if not self._at:
-            self.at(self._connection.routes.main)
-        sessions = list(self._at.items())
+    def _ask(
+        self,
+        ways: Sequence[Way | None],
+        ask: Callable[[Session, Done], None],
+        done: Done,
+    ) -> None:
+        """Ask some brokers of this session; the first failure counts.
+
+        :param ways: to them; empty: to the one that has what is no other's.
+        """
+        sessions = [(way, self.at(way)) for way in ways or (self._connection.routes.main,)]
         answer = self._answers.ask(done)
         left = len(sessions)
         failure: MessagingError | None = None
@@ -530,10 +562,10 @@ class FrontConsumer:
     def _within(self, within: Session | None) -> Session | None:
         """The broker's session in which a settlement takes effect."""
         if within is None:
-            self._session.bind(self._way, self._destination)
+            self._session.settles(self._way, self._destination)
             return None
         assert isinstance(within, FrontSession)
-        within.bind(self._way, self._destination)
+        within.settles(self._way, self._destination)
         return within.at(self._way)
 
     def close(self, requeue: bool = True) -> None:

@@ -39,6 +39,8 @@ from gateway.reactor.deferreds import deferred, shield
 #: Seconds between two attempts to connect: the first pause, which doubles, and the longest.
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
+#: Losses one after the other, of a broker that answers nothing in between, that are waited for.
+_MOST_LOSSES: Final = 3
 
 _log: Final = Logger(namespace="gateway.front")
 
@@ -169,9 +171,15 @@ class HeldConnection:
         self.error: MessagingError | None = None
         self._sessions: Final[dict[HeldSession, None]] = {}
         self._temporary = False
-        self._until = 0.0
         self._pause = _FIRST_PAUSE
         self._timer: Any = None
+        #: Losses since the broker has answered anything that was asked.
+        self._losses = 0
+        #: Ends the waiting.
+        self._deadline: Any = None
+        self._why: MessagingError = ProviderUnavailable("it is being connected to")
+        #: Durable subscriptions that are to be removed when there is a broker.
+        self._removing: list[tuple[str, Deferred[None]]] = []
 
     @property
     def client_id(self) -> str | None:
@@ -194,7 +202,8 @@ class HeldConnection:
 
     def begin(self) -> None:
         """Open it for the first time, and be ``lost`` where that fails."""
-        self._until = self._clock.seconds() + self._hold_s
+        if self._hold_s:
+            self._deadline = self._clock.callLater(self._hold_s, self._too_late)
         self._try()
 
     async def _opened(self) -> Connection:
@@ -221,13 +230,18 @@ class HeldConnection:
 
     def _attach(self, inner: Connection) -> None:
         self._inner = inner
-        self._pause = _FIRST_PAUSE
         self._waits(self, None)
+        removing, self._removing = self._removing, []
         try:
             for session in list(self._sessions):
                 session.attach(inner)
         except MessagingError as error:
             self.fail(error)
+            for _, removed in removing:
+                removed.errback(error)
+            return
+        for name, removed in removing:
+            inner.unsubscribe(name).chainDeferred(removed)
 
     def _away(self, error: MessagingError) -> None:
         """The connection behind it is lost."""
@@ -238,11 +252,34 @@ class HeldConnection:
         if tells or any(session.cannot_wait for session in self._sessions):
             self.fail(error)
             return
+        if any(session.is_stuck for session in self._sessions):
+            # What it is asked may be why it goes away.
+            self._losses += 1
+            if self._losses > _MOST_LOSSES:
+                self.fail(error)
+                return
+        else:
+            self._losses = 0
+            self._stop_waiting()
         for session in list(self._sessions):
             session.detach(error)
-        self._until = self._clock.seconds() + self._hold_s
+        self._why = error
+        if self._deadline is None:
+            self._deadline = self._clock.callLater(self._hold_s, self._too_late)
         self._waits(self, error)
         self._try_later()
+
+    def _too_late(self) -> None:
+        """It has waited for as long as it may."""
+        self._deadline = None
+        if self._inner is None:
+            self.fail(self._why)
+
+    def _stop_waiting(self) -> None:
+        self._pause = _FIRST_PAUSE
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _try_later(self) -> None:
         self._timer = self._clock.callLater(self._pause, self._try)
@@ -261,7 +298,10 @@ class HeldConnection:
             error = ProviderUnavailable("its connection could not be opened")
         # The broker may not know yet that the one before is lost, whose identifier is then in use.
         passes = isinstance(error, ProviderUnavailable | ClientIdInUse)
-        if passes and self._clock.seconds() < self._until:
+        if passes and self.waits_for_broker:
+            self._why = error
+            if self._deadline is None:
+                self._deadline = self._clock.callLater(self._hold_s, self._too_late)
             self._waits(self, error)
             self._try_later()
         else:
@@ -281,15 +321,23 @@ class HeldConnection:
 
         :returns: the connection behind it, if there is one.
         """
+        inner = self._stop(error)
+        for session in list(self._sessions):
+            session.lost(error)
+        self._sessions.clear()
+        return inner
+
+    def _stop(self, error: MessagingError) -> Connection | None:
         self.error = error
         self._waits(self, None)
+        self._stop_waiting()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         inner, self._inner = self._inner, None
-        for session in list(self._sessions):
-            session.lost(error)
-        self._sessions.clear()
+        removing, self._removing = self._removing, []
+        for _, removed in removing:
+            removed.errback(error)
         return inner
 
     # --- the seam
@@ -333,19 +381,18 @@ class HeldConnection:
         return self._inner.renew(credentials)
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
-        if self._inner is None:
-            return fail(self.error or ProviderUnavailable("the broker is away"))
-        return self._inner.unsubscribe(durable_name)
+        if self.error is not None:
+            return fail(self.error)
+        if self._inner is not None:
+            return self._inner.unsubscribe(durable_name)
+        removed: Deferred[None] = Deferred()
+        self._removing.append((durable_name, removed))
+        return removed
 
     def close(self) -> Deferred[None]:
         if self.error is not None:
             return succeed(None)
-        self.error = ProviderUnavailable("the connection is closed")
-        self._waits(self, None)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        inner, self._inner = self._inner, None
+        inner = self._stop(ProviderUnavailable("the connection is closed"))
         if inner is not None:
             # It answers what its sessions were asked, which passes what they had to answer on.
             return inner.close().addCallback(lambda _: self._closed())
@@ -355,5 +402,5 @@ class HeldConnection:
     def _closed(self) -> None:
         assert self.error is not None
         for session in list(self._sessions):
-            session.lost(self.error)
+            session.closed(self.error)
         self._sessions.clear()

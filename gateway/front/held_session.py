@@ -48,11 +48,15 @@ class _Asked:
     :param done: who is told; None: only this session wants to know.
     """
 
-    __slots__ = ("done", "error", "what")
+    __slots__ = ("answer", "done", "error", "judged", "what")
 
     def __init__(self, what: str, done: Done | None) -> None:
         self.what = what
         self.done = done
+        #: What the broker has said: an error, or None for success; nothing yet.
+        self.answer: tuple[MessagingError | None] | None = None
+        #: It is known whether an answer was the beginning of a loss.
+        self.judged = False
         #: What failed before it, and was told to this session alone.
         self.error: MessagingError | None = None
 
@@ -84,6 +88,8 @@ class HeldSession:
         self._resume: list[Callable[[], None]] = []
         self._looking = False
         self._closed = False
+        #: Something was answered since the connection was opened.
+        self._progress = False
 
     @property
     def cannot_wait(self) -> bool:
@@ -95,6 +101,7 @@ class HeldSession:
     def attach(self, connection: Connection) -> None:
         """Ask of this connection what is not answered."""
         self.inner = inner = connection.session(self.mode)
+        self._progress = False
         for consumer in self._consumers:
             consumer.attach(inner)
         asked = list(self._asked)
@@ -116,6 +123,8 @@ class HeldSession:
         self._asked.clear()
         settled = False
         for entry in asked:
+            if isinstance(entry, _Asked):
+                entry.answer = None
             if isinstance(entry, _Settled):
                 settled = True
             elif not isinstance(entry, _Asked):
@@ -132,14 +141,28 @@ class HeldSession:
 
     def lost(self, error: MessagingError) -> None:
         """Nothing more is answered."""
+        for entry in self._ended():
+            if entry.done is not None:
+                entry.done(entry.error or error)
+
+    def closed(self, error: MessagingError) -> None:
+        """As :meth:`lost`, where the connection's user has closed it."""
+        for entry in self._ended():
+            self._tell_later(entry, error)
+
+    def _ended(self) -> list[_Asked]:
+        """Return what will not be answered any more."""
         self._closed = True
         self._consumers.clear()
         self._resume.clear()
         asked = [entry for entry in self._asked if isinstance(entry, _Asked)]
         self._asked.clear()
-        for entry in asked:
-            if entry.done is not None:
-                entry.done(entry.error or error)
+        return asked
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether something was asked, and the broker has answered nothing since."""
+        return bool(self._asked) and not self._progress
 
     def _tell_later(self, entry: _Asked, error: MessagingError | None) -> None:
         if entry.done is not None:
@@ -208,6 +231,10 @@ class HeldSession:
         self._consumers[consumer] = None
         return consumer
 
+    def soon(self, work: Callable[..., None], *arguments: object) -> None:
+        """Do something when this turn is over."""
+        self._clock.callLater(0, work, *arguments)
+
     def forget(self, consumer: HeldConsumer) -> None:
         """It is closed, and has nothing outstanding."""
         self._consumers.pop(consumer, None)
@@ -249,9 +276,14 @@ class HeldSession:
         self._check_open()
         self._broken, self._touched = None, False
         if self.inner is None:
-            self._asked.clear()
-            self._tell_later(_Asked("rollback", done), None)
-            return
+            # What was to be done in the transaction is not asked at all.
+            while self._asked:
+                entry = self._asked.pop()
+                if isinstance(entry, _Asked):
+                    if entry.what != "completion":
+                        self._asked.append(entry)
+                        break
+                    self._tell_later(entry, None)
         self._answer(_Asked("rollback", done))
 
     def recover(self) -> None:
@@ -268,8 +300,14 @@ class HeldSession:
             consumer.close(True)
         if self.inner is not None:
             self.inner.close()
-        else:
-            self.lost(ProviderUnavailable("the session is closed"))
+            return
+        kept = all(isinstance(entry, _Asked) for entry in self._asked)
+        for entry in self._ended():
+            # Of consumers that nobody has any more, all is done.
+            unasked = kept and entry.what == "completion"
+            self._tell_later(
+                entry, None if unasked else ProviderUnavailable("the session is closed")
+            )
 
     def _answer(self, entry: _Asked) -> None:
         if self.inner is None:
@@ -289,24 +327,41 @@ class HeldSession:
         ask(lambda error: self._answered(inner, entry, error))
 
     def _answered(self, inner: Session, entry: _Asked, error: MessagingError | None) -> None:
-        if inner is not self.inner or entry not in self._asked:
-            return
-        lost = isinstance(error, ProviderUnavailable)
-        if lost and self.connection.waits_for_broker and not self._closed:
-            # The loss itself is told next; then it is asked again.
-            return
-        while self._asked:
-            first = self._asked.popleft()
-            if first is entry:
-                break
-        error = entry.error or error
-        if entry.done is not None:
-            entry.done(error)
-        elif error is not None and not lost:
-            self._tell(error)
-        elif self._asked and not self._looking:
-            self._looking = True
-            self._clock.callLater(0, self._look)
+        if inner is self.inner and entry in self._asked:
+            entry.answer = (error,)
+            self._give(inner)
+
+    def _give(self, inner: Session) -> None:
+        """Give the answers that have come, in order.
+
+        One that says that the provider is unavailable may be the beginning of a loss, which is told
+        next. Without one it is a refusal like others.
+        """
+        while self.inner is inner:
+            entry = next((each for each in self._asked if isinstance(each, _Asked)), None)
+            if entry is None or entry.answer is None:
+                return
+            [error] = entry.answer
+            if isinstance(error, ProviderUnavailable) and not entry.judged:
+                self._clock.callLater(0, self._judge, inner, entry)
+                return
+            while self._asked.popleft() is not entry:
+                pass
+            error = entry.error or error
+            if error is None:
+                self._progress = True
+            if entry.done is not None:
+                entry.done(error)
+            elif error is not None:
+                self._tell(error)
+            elif self._asked and not self._looking:
+                self._looking = True
+                self._clock.callLater(0, self._look)
+
+    def _judge(self, inner: Session, entry: _Asked) -> None:
+        if self.inner is inner and entry.answer is not None:
+            entry.judged = True
+            self._give(inner)
 
     def _tell(self, error: MessagingError) -> None:
         """Tell the next who has asked, or else end the connection."""
@@ -416,9 +471,17 @@ class HeldConsumer:
         return counted
 
     def _ended(self, error: MessagingError) -> None:
-        if isinstance(error, ProviderUnavailable) and self._session.connection.waits_for_broker:
-            # The connection's own loss follows.
-            return
+        if isinstance(error, ProviderUnavailable):
+            # The connection's own loss may follow, which is told by itself.
+            self._session.soon(self._judge, self._inner, error)
+        else:
+            self._end(error)
+
+    def _judge(self, inner: Consumer | None, error: MessagingError) -> None:
+        if self._inner is inner and inner is not None:
+            self._end(error)
+
+    def _end(self, error: MessagingError) -> None:
         if not self._closed:
             self._closed = True
             self._session.forget(self)

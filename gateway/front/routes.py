@@ -121,11 +121,12 @@ class Routes:
 
     def __init__(self, main: Way | None, shares: Mapping[Way | None, Sequence[Share]]) -> None:
         self.main: Final = main
-        every_way = dict.fromkeys((main, *shares))
+        #: All ways, and None where the embedded broker has something.
+        self.every: Final = tuple(dict.fromkeys((main, *shares)))
         #: All but that to the embedded broker.
-        self.ways: Final = tuple(way for way in every_way if way is not None)
+        self.ways: Final = tuple(way for way in self.every if way is not None)
         #: Whether all is at one broker.
-        self.is_single: Final = len(every_way) == 1
+        self.is_single: Final = len(self.every) == 1
         every = [(share, way) for way, theirs in shares.items() for share in theirs]
         # Of those that cover the same, the one that says it best.
         self._shares: Final = sorted(every, key=lambda each: each[0].precision, reverse=True)

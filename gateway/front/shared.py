@@ -133,10 +133,13 @@ class _Line:
         self._joining += 1
         try:
             while self._inner is None:
-                if self._opening is None:
-                    self._opening = Deferred.fromCoroutine(self._open())
-                    self._opening.addErrback(self._not_opened)
-                await shield(self._opening)
+                opening = self._opening
+                if opening is None:
+                    opening = Deferred.fromCoroutine(self._open())
+                    opening.addErrback(self._not_opened)
+                    if not opening.called:
+                        self._opening = opening
+                await shield(opening)
         finally:
             self._joining -= 1
             self._look()
@@ -230,10 +233,25 @@ class _Line:
             return succeed(None)
         done = []
         for session in self._sessions.values():
-            one: Deferred[None] = Deferred()
-            session.completion(lambda _, one=one: one.callback(None))  # type: ignore[misc]
+            one: Deferred[MessagingError | None] = Deferred()
+            session.completion(one.callback)
             done.append(one)
-        return gatherResults(done).addCallback(lambda _: None)
+        return gatherResults(done).addCallback(self._judged)
+
+    def _judged(self, errors: Sequence[MessagingError | None]) -> None:
+        for error in errors:
+            if isinstance(error, ProviderUnavailable):
+                self.doubt(error)
+
+    def doubt(self, error: ProviderUnavailable) -> None:
+        """Something failed for one of its users, and which of them is not known.
+
+        So it is lost for all, if it is not lost anyway.
+        """
+        inner = self._inner
+        if inner is not None:
+            self._lost(error)
+            inner.close()
 
 
 class SharedConnection:
@@ -469,15 +487,23 @@ class SharedSession:
         return made
 
     def completion(self, done: Done) -> None:
+        line = self._connection.line
+
+        def told(error: MessagingError | None) -> None:
+            if isinstance(error, ProviderUnavailable):
+                # Whose it is that failed is not known.
+                line.doubt(error)
+            done(error)
+
         if self._sending is None:
-            self._inner.completion(done)
+            self._inner.completion(told)
             return
         errors: list[MessagingError | None] = []
 
         def answered(error: MessagingError | None) -> None:
             errors.append(error)
             if len(errors) == 2:
-                done(errors[0] or errors[1])
+                told(errors[0] or errors[1])
 
         self._inner.completion(answered)
         self._sending.completion(answered)

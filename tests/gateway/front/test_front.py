@@ -6,6 +6,8 @@ Which broker has what, who may do what, and what clients notice when a broker go
 from __future__ import annotations
 
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 from tests.conformance.client import Client
 from tests.crash.waiting import until_logged
 from tests.gateway.front import behind
-from tests.gateway_process import GatewayProcess, free_port
+from tests.gateway_process import HOST, GatewayProcess, free_port
 
 pytestmark = pytest.mark.process
 
@@ -380,3 +382,104 @@ def test_what_is_wrong_is_said_by_the_bridge(
         assert gateway.mapped_ports() == set()
     finally:
         gateway.kill()
+
+
+# --- what was found by attacks
+
+
+def test_a_commit_is_not_one_of_a_broker_that_is_away(
+    tmp_path: Path, connect: Connect, name: str
+) -> None:
+    with GatewayProcess(tmp_path / "there") as there:
+        factory = behind.gateway_by_stomp(there.port, "erp")
+        shares = {"erp__destinations": "/queue/erp.>", "hold": "60"}
+        with behind.in_front_of(tmp_path / "front", factory, main="embedded", **shares) as front:
+            client = connect(front)
+            for destination in (f"/queue/erp.{name}", f"/queue/{name}"):
+                client.send("BEGIN", transaction="t")
+                client.send("SEND", {"destination": destination, "transaction": "t"}, "a")
+                client.ask("COMMIT", transaction="t")
+                there.kill()
+            # Nor is what goes elsewhere held back.
+            client.put(f"/queue/{name}", "b")
+            assert client.left(f"/queue/{name}") == ["a", "b"]
+
+
+def test_transactions_that_follow_each_other_while_the_broker_is_away(
+    held: Held, connect: Connect, name: str
+) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    client.send("BEGIN", transaction="before")
+    client.ask("COMMIT", transaction="before")
+    held.there.kill()
+    until_logged(held.front, "clients wait for it")
+    client.send("BEGIN", transaction="t")
+    client.send("COMMIT", transaction="t", receipt="committed")
+    client.send("BEGIN", transaction="u")
+    client.send("ABORT", transaction="u", receipt="aborted")
+    held.there.start()
+    receipts = [client.expect("RECEIPT")["receipt-id"] for _ in range(2)]
+    assert receipts == ["committed", "aborted"]
+    client.put(queue, "a")
+    assert client.left(queue) == ["a"]
+
+
+def test_a_subscription_that_ends_while_the_broker_is_away(
+    held: Held, connect: Connect, name: str
+) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    client.put(queue, "a")
+    held.there.kill()
+    until_logged(held.front, "clients wait for it")
+    client.send("SUBSCRIBE", {"destination": queue, "id": "s", "receipt": "subscribed"})
+    client.send("UNSUBSCRIBE", {"id": "s", "receipt": "unsubscribed"})
+    receipts = [client.expect("RECEIPT")["receipt-id"] for _ in range(2)]
+    assert receipts == ["subscribed", "unsubscribed"]
+    held.there.start()
+    assert client.left(queue) == ["a"]
+
+
+def test_a_durable_subscription_is_removed_when_the_broker_is_back(
+    held: Held, connect: Connect, name: str
+) -> None:
+    client = connect(held.front, client_id=name)
+    client.subscribe(f"/topic/{name}", durable_subscriber_name="d")
+    held.there.kill()
+    until_logged(held.front, "clients wait for it")
+    client.send("UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "d", "receipt": "removed"})
+    held.there.start()
+    assert client.expect("RECEIPT")["receipt-id"] == "removed"
+    client.send("UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "d"})
+    client.error("has no durable subscription 'd'")
+
+
+def test_a_durable_subscription_is_removed_where_it_is(
+    divided: GatewayProcess, connect: Connect, name: str
+) -> None:
+    for topic in (f"/topic/prices.{name}", f"/topic/{name}"):
+        client = connect(divided, client_id=name)
+        client.subscribe(topic, durable_subscriber_name="d")
+        client.disconnect()
+        # Which broker has it is not known to the next connection.
+        client = connect(divided, client_id=name)
+        client.ask("UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "d"})
+        client.disconnect()
+
+
+def test_a_broker_that_takes_connections_and_says_nothing(
+    tmp_path: Path, connect: Connect, name: str
+) -> None:
+    """Waiting ends as well."""
+    with (
+        GatewayProcess(tmp_path / "there") as there,
+        behind.in_front_of(
+            tmp_path / "front", behind.gateway_by_stomp(there.port), hold="2"
+        ) as front,
+    ):
+        client = connect(front)
+        there.kill()
+        with socket.create_server((HOST, there.port)):
+            began = time.monotonic()
+            client.error("the broker 'there' cannot be reached")
+            # The provider's own limit is 10 seconds or more.
+            assert time.monotonic() - began < 9
