@@ -345,7 +345,10 @@ class FrontSession:
             )
 
     def settles(self, way: Way | None, destination: Destination) -> None:
-        """Something of a broker is settled in it. :raises InvalidDestination: as :meth:`bind`."""
+        """Something of a broker is settled in it.
+
+        :raises InvalidDestination: as :meth:`bind`.
+        """
         self.bind(way, destination)
         self._open[way] = None
 
@@ -406,7 +409,10 @@ class FrontSession:
         next(full, sessions[0]).on_writable(self._has_room)
 
     def _senders(self) -> list[Session]:
-        """Those by which was sent last; a broker that is away holds nothing else back."""
+        """The sessions by which was sent last.
+
+        A broker that is away holds nothing back that goes elsewhere.
+        """
         return [self._at[way] for way in self._sent_to if way in self._at]
 
     def _has_room(self) -> None:

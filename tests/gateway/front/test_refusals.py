@@ -1,4 +1,4 @@
-"""What ActiveMQ refuses behind the gateway, after it was taken: it must not vanish."""
+"""What ActiveMQ refuses after the gateway took it must not vanish."""
 
 from __future__ import annotations
 
