@@ -350,6 +350,9 @@ class HeldSession:
             error = entry.error or error
             if error is None:
                 self._progress = True
+                if entry.what != "completion" or self.mode is not Mode.TRANSACTED:
+                    for consumer in self._consumers:
+                        consumer.confirmed()
             if entry.done is not None:
                 entry.done(error)
             elif error is not None:
@@ -389,6 +392,10 @@ class RolledBack(MessagingError):
         return str(self._error)
 
 
+#: Settled deliveries of a consumer that are remembered until the broker answers.
+_SETTLING: Final = 1000
+
+
 class HeldConsumer:
     """One consumer. Made by its session."""
 
@@ -413,6 +420,8 @@ class HeldConsumer:
         self._counts_octets = False
         #: Ids of deliveries that are not settled, by number, where the broker is waited for.
         self._unsettled: Final[InFlight[str]] = InFlight()
+        #: Ids of the latest that are settled, which the broker may not have heard of.
+        self._unconfirmed: Final[deque[str]] = deque(maxlen=_SETTLING)
         #: Those that a broker that went away had delivered: they come again, whatever the next one
         #: knows of that.
         self._delivered_before: Final[set[str]] = set()
@@ -439,7 +448,13 @@ class HeldConsumer:
         """The broker is away: what is outstanding is the broker's again."""
         self._inner = None
         self._void = self._last
-        self._delivered_before.update(self._unsettled.clear())
+        self._delivered_before.clear()
+        self._delivered_before.update(self._unsettled.clear(), self._unconfirmed)
+        self._unconfirmed.clear()
+
+    def confirmed(self) -> None:
+        """What was settled is."""
+        self._unconfirmed.clear()
 
     def _delivered(
         self,
@@ -513,7 +528,7 @@ class HeldConsumer:
         inner, session = self._settling(within)
         settled = inner.acknowledge_through(number - self._void, session)
         if number in self._unsettled:
-            self._unsettled.through(number)
+            self._unconfirmed.extend(self._unsettled.through(number))
         return settled
 
     def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
@@ -539,7 +554,8 @@ class HeldConsumer:
     def _settled(self, live: Sequence[int]) -> None:
         # Those of a transaction that was rolled back are settled a second time.
         numbers = [self._void + number for number in live]
-        self._unsettled.take([number for number in numbers if number in self._unsettled])
+        known = [number for number in numbers if number in self._unsettled]
+        self._unconfirmed.extend(self._unsettled.take(known))
 
     def _live(self, numbers: Sequence[int], within: Session | None) -> list[int]:
         """The numbers behind it of those that the broker has not taken back."""

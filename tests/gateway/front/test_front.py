@@ -483,3 +483,18 @@ def test_a_broker_that_takes_connections_and_says_nothing(
             client.error("the broker 'there' cannot be reached")
             # The provider's own limit is 10 seconds or more.
             assert time.monotonic() - began < 9
+
+
+def test_what_was_acknowledged_in_vain_comes_as_redelivered(
+    held: Held, connect: Connect, name: str
+) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    first, _ = client.hold(queue, "a", "b", transaction="t")
+    client.ack(first, transaction="t")
+    held.there.kill()
+    until_logged(held.front, "clients wait for it")
+    held.there.start()
+    client.ask("ABORT", transaction="t")
+    client.send("BEGIN", transaction="u")
+    again = [(message.text, message["redelivered"]) for message in client.messages(2)]
+    assert again == [("a", "true"), ("b", "true")]
