@@ -91,8 +91,6 @@ MODULES = [
     "gateway/stomp/wire/serializer.py",
     "gateway/stomp/wire/shapes.py",
     "bridge/providers/jms/batches.py",
-    "bridge/providers/jms/consumer.py",
-    "bridge/providers/jms/session.py",
 ]
 
 #: setup.py runs for other purposes, too, and for an editable install by none of these.
