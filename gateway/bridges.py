@@ -189,7 +189,7 @@ class StompBridge:
 
     def reload(self) -> Deferred[Changes]:
         """Fails with :class:`~bridge.manager.NotReloadable`."""
-        reason = "its settings are read when the gateway is started; 'imqcmd reload svc' has it read its listeners again, SIGHUP users, access rules, certificates and levels, too"
+        reason = "its settings are read when the gateway is started; 'imqcmd reload svc' has it read its listeners again, SIGHUP users, access rules, certificates and levels, too; to have it read the file of other brokers again, stop and start it"
         return fail(NotReloadable(self.name, reason))
 
     async def read_listeners(self) -> None:

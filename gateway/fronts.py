@@ -21,7 +21,7 @@ from gateway.configuration import Configuration, settings_now
 from gateway.front.front import FrontProvider
 from gateway.front.held import HeldProvider
 from gateway.front.routes import Routes, Way
-from gateway.front.settings import XMLURL, FrontFailed, FrontOptions
+from gateway.front.settings import DESTINATIONS, PROVIDER, XMLURL, FrontFailed, FrontOptions
 from gateway.front.shared import SharedProvider
 from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction, hidden_by_value
@@ -116,7 +116,11 @@ class Front:
             lambda: java_options(settings),
             log=_log,
         )
-        return {name: made.get(_element(config, name)) for name in names}
+        named = {settings[PROVIDER]: PROVIDER.name}
+        return {
+            name: made.get(_element(config, name, named.get(name) or DESTINATIONS.full_name(name)))
+            for name in names
+        }
 
     def _way(
         self,
@@ -140,9 +144,10 @@ class Front:
             shared.close()
 
 
-def _element(config: Bridge, name: str) -> ConnectionFactory:
+def _element(config: Bridge, name: str, setting: str) -> ConnectionFactory:
     """Return a connection factory of the file.
 
+    :param setting: which names it.
     :raises FactoryError: it does not exist, or it is not for this.
     """
     found = {factory.ref_name: factory for factory in config.connection_factories}
@@ -151,7 +156,7 @@ def _element(config: Bridge, name: str) -> ConnectionFactory:
         near = nearest(name, found)
         raise FactoryError(
             name,
-            f"{config.origin} has no such element; it has {', '.join(found) or 'none'}{f'; was {near} meant?' if near else ''}",
+            f"{setting} names it, and {config.origin} has no such element; it has {', '.join(found) or 'none'}{f'; was {near} meant?' if near else ''}",
         )
     if element.embedded:
         raise FactoryError(

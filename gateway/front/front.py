@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from gateway.broker.security.access import Operation
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.front.routes import Routes, Unsupported, Way, of_broker
+from gateway.front.routes import Routes, Unsupported, Way, check_name, of_broker
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
 from gateway.messaging.dead import DeadReason
@@ -138,10 +138,12 @@ class FrontConnection:
                 self._credentials_for(main), self.client_id, self._failing(main)
             )
         except MessagingError as error:
-            raise of_broker(main.name, error) from error
+            own_login = main.credentials is not None
+            raise of_broker(main.name, error, own_login=own_login) from error
 
     def _failing(self, way: Way) -> Callable[[MessagingError], None]:
-        return lambda error: self._fail(of_broker(way.name, error))
+        own_login = way.credentials is not None
+        return lambda error: self._fail(of_broker(way.name, error, own_login=own_login))
 
     def _credentials_for(self, way: Way) -> Credentials:
         if way.credentials is not None:
@@ -184,6 +186,7 @@ class FrontConnection:
             pass
         way = self.routes.way(destination)
         if way is not None:
+            check_name(destination)
             routing.check_allowed(Operation.PRODUCE, destination)
         if len(self._producible) >= _KNOWN:
             self._producible.clear()
@@ -194,6 +197,7 @@ class FrontConnection:
         """Where a consumer is. :raises AccessDenied:"""
         way = self.routes.way(spec.destination)
         if way is not None:
+            check_name(spec.destination)
             operation = Operation.BROWSE if spec.browse else Operation.CONSUME
             self._identity.routing.check_allowed(operation, spec.destination)
         if spec.durable_name is not None:
@@ -436,8 +440,12 @@ class FrontSession:
         session = self.at(way)
         self._open[way] = None
         consumer = FrontConsumer(connection, self, way, spec.destination, deliver)
+
+        def ended(error: MessagingError) -> None:
+            failed(error if way is None else of_broker(way.name, error))
+
         consumer.inner = connection.asked(
-            way, lambda: session.consumer(spec, consumer.delivered, failed)
+            way, lambda: session.consumer(spec, consumer.delivered, ended)
         )
         return consumer
 

@@ -62,8 +62,7 @@ class HeldProvider:
         self._reactor: Final = reactor
         self._hold_s: Final = hold_s
         self._name: Final = name
-        #: Connections that wait for the broker.
-        self._waiting: Final[set[HeldConnection]] = set()
+        self._is_away = False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -87,8 +86,10 @@ class HeldProvider:
         connection = self._made(credentials, client_id, lost)
         try:
             await connection.open()
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, ProviderUnavailable):
+                self._tell(error)
             raise
         return connection
 
@@ -116,24 +117,24 @@ class HeldProvider:
             return self._provider.connect(credentials, client_id, ended)
 
         return HeldConnection(
-            open, self._reactor, self._hold_s, client_id, credentials.username, lost, self._waits
+            open, self._reactor, self._hold_s, client_id, credentials.username, lost, self._tell
         )
 
-    def _waits(self, connection: HeldConnection, error: MessagingError | None) -> None:
-        """A connection waits for the broker, or with no error does so no more."""
-        if error is not None:
-            if not self._waiting:
-                _log.warn(
-                    "{name}: {error}; clients wait for it, at most {seconds:g} s",
-                    name=self._name,
-                    error=str(error),
-                    seconds=self._hold_s,
-                )
-            self._waiting.add(connection)
-        elif connection in self._waiting:
-            self._waiting.discard(connection)
-            if not self._waiting:
-                _log.info("{name}: no client waits for it any more", name=self._name)
+    def _tell(self, error: MessagingError | None) -> None:
+        """Say once that the broker is away, and why; None: there is a connection to it."""
+        if error is None:
+            if self._is_away:
+                _log.info("{name} is back", name=self._name)
+            self._is_away = False
+        elif not self._is_away:
+            self._is_away = True
+            waits = f"clients wait for it, at most {self._hold_s:g} s"
+            _log.warn(
+                "{name}: {error}; {clients}",
+                name=self._name,
+                error=str(error),
+                clients=waits if self._hold_s else "clients are told",
+            )
 
 
 class HeldConnection:
@@ -143,7 +144,7 @@ class HeldConnection:
     :param clock: the reactor.
     :param hold_s: how long it waits for the broker; 0: not.
     :param lost: of ``Provider.connect``.
-    :param waits: told when it begins to wait, and why, and with None when it ends.
+    :param tell: told why the broker is away, and with None that it is there.
     """
 
     #: The broker behind it does not say it.
@@ -157,7 +158,7 @@ class HeldConnection:
         client_id: str | None,
         username: str,
         lost: Callable[[MessagingError], None],
-        waits: Callable[[HeldConnection, MessagingError | None], None],
+        tell: Callable[[MessagingError | None], None],
     ) -> None:
         self._open: Final = open
         self._clock: Final = clock
@@ -165,7 +166,7 @@ class HeldConnection:
         self._client_id: Final = client_id
         self.user: Final = username
         self._lost: Final = lost
-        self._waits: Final = waits
+        self._tell: Final = tell
         self._inner: Connection | None = None
         #: Why nothing can be asked of it any more.
         self.error: MessagingError | None = None
@@ -230,7 +231,7 @@ class HeldConnection:
 
     def _attach(self, inner: Connection) -> None:
         self._inner = inner
-        self._waits(self, None)
+        self._tell(None)
         removing, self._removing = self._removing, []
         try:
             for session in list(self._sessions):
@@ -248,6 +249,7 @@ class HeldConnection:
         self._inner = None
         if self.error is not None:
             return
+        self._tell(error)
         tells = not self.waits_for_broker or self._temporary
         if tells or any(session.cannot_wait for session in self._sessions):
             self.fail(error)
@@ -266,7 +268,6 @@ class HeldConnection:
         self._why = error
         if self._deadline is None:
             self._deadline = self._clock.callLater(self._hold_s, self._too_late)
-        self._waits(self, error)
         self._try_later()
 
     def _too_late(self) -> None:
@@ -298,11 +299,12 @@ class HeldConnection:
             error = ProviderUnavailable("its connection could not be opened")
         # The broker may not know yet that the one before is lost, whose identifier is then in use.
         passes = isinstance(error, ProviderUnavailable | ClientIdInUse)
+        if isinstance(error, ProviderUnavailable):
+            self._tell(error)
         if passes and self.waits_for_broker:
             self._why = error
             if self._deadline is None:
                 self._deadline = self._clock.callLater(self._hold_s, self._too_late)
-            self._waits(self, error)
             self._try_later()
         else:
             self.fail(error)
@@ -329,7 +331,6 @@ class HeldConnection:
 
     def _stop(self, error: MessagingError) -> Connection | None:
         self.error = error
-        self._waits(self, None)
         self._stop_waiting()
         if self._timer is not None:
             self._timer.cancel()

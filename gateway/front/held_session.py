@@ -418,6 +418,8 @@ class HeldConsumer:
         self._credit = 0
         self._octets = 0
         self._counts_octets = False
+        #: Of that, what was granted once more for deliveries that the broker has taken back.
+        self._owed = 0
         #: Ids of deliveries that are not settled, by number, where the broker is waited for.
         self._unsettled: Final[InFlight[str]] = InFlight()
         #: Ids of the latest that are settled, which the broker may not have heard of.
@@ -448,6 +450,10 @@ class HeldConsumer:
         """The broker is away: what is outstanding is the broker's again."""
         self._inner = None
         self._void = self._last
+        # They are nobody's any more, and others take their room. What is settled of them in vain
+        # makes none.
+        self._owed += len(self._unsettled)
+        self._credit += len(self._unsettled)
         self._delivered_before.clear()
         self._delivered_before.update(self._unsettled.clear(), self._unconfirmed)
         self._unconfirmed.clear()
@@ -515,6 +521,9 @@ class HeldConsumer:
             self._inner.stop()
 
     def grant(self, messages: int, octets: int = 0) -> None:
+        paid = min(messages, self._owed)
+        self._owed -= paid
+        messages -= paid
         self._credit += messages
         self._octets += octets
         self._counts_octets |= octets > 0

@@ -8,8 +8,10 @@ from typing import Final
 
 from gateway.front.held import HeldProvider
 from gateway.front.settings import Share
-from gateway.messaging.destination import Destination
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
+    AuthenticationFailed,
+    InvalidDestination,
     MessagingError,
     NotSupported,
     OutcomeUnknown,
@@ -41,6 +43,11 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
         "CONNECT with a client-id",
     ),
 }
+
+
+#: What has a meaning in names at some brokers.
+_ODD: Final = (",", "?", "::", "://", "%")
+_ANYWHERE: Final = frozenset({"#"})
 
 
 class Unsupported(NotSupported):
@@ -87,16 +94,59 @@ class CommitUnknown(OutcomeUnknown):
         return str(self._error)
 
 
-def of_broker(broker: str, error: MessagingError) -> MessagingError:
+class LoginRefused(BrokerAway):
+    """A broker behind the gateway refuses the gateway's own login.
+
+    Whose that is, is for the log.
+    """
+
+    def __init__(self, broker: str, error: MessagingError) -> None:
+        super().__init__(broker, error)
+        self.args = (
+            f"the broker '{broker}' refuses the login of its connection factory, which is not the client's",
+        )
+
+
+def of_broker(broker: str, error: MessagingError, *, own_login: bool = False) -> MessagingError:
     """Return what a client is told of an error of a broker's.
 
     :param broker: its name.
+    :param own_login: the gateway has logged in there by itself.
     """
-    if isinstance(error, BrokerAway | CommitUnknown):
+    if isinstance(error, BrokerAway | CommitUnknown | Unsupported):
         return error
+    if isinstance(error, NotSupported):
+        return Unsupported(f"'{broker}'", error.capability)
+    if own_login and isinstance(error, AuthenticationFailed):
+        return LoginRefused(broker, error)
     if isinstance(error, ProviderUnavailable):
         return BrokerAway(broker, error)
     return CommitUnknown(broker, error) if isinstance(error, OutcomeUnknown) else error
+
+
+def check_name(destination: Destination) -> None:
+    """Check that a name means one destination, whatever broker has it.
+
+    Else access rules, and who has which destination, would be asked about another name than the
+    broker is. To ActiveMQ a comma divides several destinations, options follow a question mark, and
+    blanks at the edges are not there; to Artemis a queue is behind ``::``, and ``#`` is a wildcard,
+    as it is to RabbitMQ, to which ``%`` begins a character's number.
+
+    :raises InvalidDestination: it may mean another, or several.
+    """
+    if destination.temporary:
+        return
+    name = destination.name
+    odd = next((each for each in _ODD if each in name), "")
+    wild = _ANYWHERE if destination.kind is Kind.TOPIC else _ANYWHERE | {"*", ">"}
+    if name != name.strip():
+        odd = "blanks at an edge"
+    elif not wild.isdisjoint(name.split(".")):
+        odd = "wildcards" if destination.kind is Kind.QUEUE else "the wildcard #"
+    if odd:
+        raise InvalidDestination(
+            destination, f"a name with {odd} may mean something else to the broker that has it"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -188,6 +188,29 @@ def test_the_access_rules_hold_in_front(front: GatewayProcess, connect: Connect,
     assert client.message().text == "a"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "open,closed",
+        "open,queue://closed",
+        "closed?a",
+        "open::closed",
+        "clos%65d",
+        "*",
+        "clos.>",
+        "#",
+    ],
+)
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_no_name_leads_around_the_rules(
+    front: GatewayProcess, connect: Connect, command: str, name: str
+) -> None:
+    """At ActiveMQ, Artemis or RabbitMQ these mean other queues."""
+    client = connect(front)
+    client.send(command, {"destination": f"/queue/{name}", "id": "s", "receipt": "r"})
+    client.error("may mean something else to the broker that has it", receipt_id="r")
+
+
 def test_users_are_the_gateways(front: GatewayProcess) -> None:
     with closing(Client(front.port)) as client:
         client.send(
@@ -224,6 +247,21 @@ def test_logins_are_passed_through(
         password = (there.directory / "etc" / "passfile").read_text().split("=")[1].split()[0]
         admin = connect(gateway, login="admin", passcode=password)
         admin.put(f"/queue/{name}", "b")
+
+
+def test_a_login_that_is_not_the_clients_is_told_apart(
+    there: GatewayProcess, tmp_path: Path
+) -> None:
+    factory = behind.gateway_by_stomp(there.port)
+    factory.login = "nobody"
+    with behind.in_front_of(tmp_path, factory) as gateway, closing(Client(gateway.port)) as client:
+        headers = {"login": "guest", "passcode": "guest", "accept-version": "1.2", "host": "there"}
+        client.send("CONNECT", headers)
+        error = client.error(
+            "the broker 'there' refuses the login of its connection factory, which is not the client's"
+        )
+        assert "nobody" not in error["message"]
+        until_logged(gateway, "user 'nobody' is refused")
 
 
 # --- a broker that goes away
@@ -270,7 +308,7 @@ def test_clients_wait_for_the_broker(held: Held, connect: Connect, name: str) ->
     client.sync()
     assert client.left(queue) == []
     assert connect(held.front).left(f"{queue}.out") == ["meanwhile"]
-    until_logged(held.front, "no client waits for it any more")
+    until_logged(held.front, "there is back")
 
 
 def test_no_more_is_outstanding_than_before(held: Held, connect: Connect, name: str) -> None:
@@ -356,7 +394,7 @@ def test_without_waiting_it_is_told_at_once(tmp_path: Path, connect: Connect, na
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"main": "their"}, "brokers.xml has no such element; it has there; was there meant?"),
+        ({"main": "their"}, "imq.bridge.stomp.provider names it, and "),
         ({"main": "there", "xmlurl": ""}, "imq.bridge.stomp.provider.xmlurl"),
         ({"main": "there", "xmlurl": "none.xml"}, "none.xml"),
         (
