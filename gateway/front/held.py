@@ -6,7 +6,7 @@ good. It may also be made before it is open.
 
 What was sent and is not known to be durable is sent again, so it may arrive twice. Deliveries that
 were outstanding are the broker's again: their numbers stay good, and settling them does nothing, as
-they come again. What cannot go on ends the connection: temporary destinations and browsers are
+they come again; a completion behind that fails. What cannot go on ends the connection: temporary destinations and browsers are
 gone. A transaction that had begun is rolled back, and its commit fails. Settlements of which a
 completion was to tell fail with it.
 
@@ -121,7 +121,10 @@ class HeldProvider:
         )
 
     def _tell(self, error: MessagingError | None) -> None:
-        """Say once that the broker is away, and why; None: there is a connection to it."""
+        """Say once that the broker is away, and why, or that it is back.
+
+        :param error: None: there is a connection to it.
+        """
         if error is None:
             if self._is_away:
                 _log.info("{name} is back", name=self._name)

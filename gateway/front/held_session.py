@@ -83,6 +83,8 @@ class HeldSession:
         self._asked: Final[deque[_Entry]] = deque()
         #: Why the open transaction can only be rolled back.
         self._broken: MessagingError | None = None
+        #: The last that was settled had gone back to the broker.
+        self._in_vain = False
         #: Something was sent or settled in the open transaction.
         self._touched = False
         self._resume: list[Callable[[], None]] = []
@@ -241,6 +243,7 @@ class HeldSession:
 
     def settling(self) -> None:
         """A delivery is being settled."""
+        self._in_vain = False
         if self.mode is Mode.TRANSACTED:
             self._touched = True
         elif self.connection.waits_for_broker and (
@@ -250,16 +253,20 @@ class HeldSession:
 
     def settled_in_vain(self) -> None:
         """A delivery was settled that the broker has taken back."""
-        if self.mode is Mode.TRANSACTED and self._broken is None:
-            self._broken = ProviderUnavailable(
-                "a message that was acknowledged had gone back to the broker meanwhile"
-            )
+        if self.mode is not Mode.TRANSACTED:
+            self._in_vain = True
+        elif self._broken is None:
+            self._broken = GoneBack()
 
     # --- completions and transactions
 
     def completion(self, done: Done) -> None:
         self._check_open()
-        self._answer(_Asked("completion", done))
+        entry = _Asked("completion", done)
+        if self._in_vain:
+            self._in_vain = False
+            entry.error = GoneBack()
+        self._answer(entry)
 
     def commit(self, done: Done) -> None:
         self._check_open()
@@ -378,6 +385,15 @@ class HeldSession:
         self.connection.check_open()
         if self._closed:
             raise ProviderUnavailable("the session is closed")
+
+
+class GoneBack(MessagingError):
+    """A delivery was settled that a broker had taken back when it went away."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the message had gone back when its broker went away, so it comes again in spite of this acknowledgement"
+        )
 
 
 class RolledBack(MessagingError):

@@ -70,7 +70,7 @@ class Load:
     :param epoch: in every body; each epoch has its own.
     :param seed: of everything that varies.
     :param elsewhere: the messages are at another broker, which hands out what came later before
-        what is given back, and outlives the gateway with what is not persistent.
+        what is given back. It outlives the gateway, so none are sent that would go with it.
     """
 
     def __init__(self, port: int, epoch: int, seed: int, elsewhere: bool = False) -> None:
@@ -114,7 +114,6 @@ class Load:
             Producer(self, "to-paused", "/queue/crash.paused", 20),
             Producer(self, "to-mover", MOVED_FROM, 5),
             Producer(self, "to-topic", TOPIC, 5),
-            Producer(self, "volatile", "/queue/crash.volatile", 5, persistent=False),
             Transactions(self, "transactions"),
             Consumer(self, "/queue/crash.auto", "auto"),
             Consumer(self, "/queue/crash.client", "client"),
@@ -125,6 +124,8 @@ class Load:
             Mover(self, MOVED_FROM, MOVED_TO),
             Consumer(self, TOPIC, "client", durable=True),
         ]
+        if not self.elsewhere:
+            made.append(Producer(self, "volatile", "/queue/crash.volatile", 5, persistent=False))
         for actor in made:
             thread = threading.Thread(target=actor.run, daemon=True)
             self._threads.append(thread)
@@ -246,7 +247,7 @@ class Producer(Actor):
                 number += 1
                 id = (self._name, number)
                 run.append(id)
-                if self._persistent or self.load.elsewhere:
+                if self._persistent:
                     self._place.offered.add(id)
                 headers = {"destination": self._destination, "persistent": persistent}
                 body = self.load.body(id)

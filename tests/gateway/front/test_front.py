@@ -311,6 +311,22 @@ def test_clients_wait_for_the_broker(held: Held, connect: Connect, name: str) ->
     until_logged(held.front, "there is back")
 
 
+def test_a_receipt_is_not_given_for_what_comes_again(
+    held: Held, connect: Connect, name: str
+) -> None:
+    client, queue = connect(held.front), f"/queue/{name}"
+    [message] = client.hold(queue, "a", ack="client-individual")
+    held.there.kill()
+    until_logged(held.front, "clients wait for it")
+    client.send("ACK", {"id": message["ack"], "receipt": "r"})
+    held.there.start()
+    while (frame := client.frame()).command == "MESSAGE":
+        assert frame.text == "a"
+    assert frame.command == "ERROR"
+    assert frame["receipt-id"] == "r"
+    assert "it comes again in spite of this acknowledgement" in frame["message"]
+
+
 def test_no_more_is_outstanding_than_before(held: Held, connect: Connect, name: str) -> None:
     client, queue = connect(held.front), f"/queue/{name}"
     client.put(queue, *"abcd")
