@@ -19,7 +19,8 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from gateway.broker.security.access import Operation
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.front.routes import Routes, Unsupported, Way, check_name, of_broker
+from gateway.front.refusals import Unsupported, of_broker
+from gateway.front.routes import Routes, Way, check_name
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
 from gateway.messaging.dead import DeadReason

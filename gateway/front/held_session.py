@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
+from gateway.front.refusals import GoneBack, RolledBack
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.inflight import InFlight
@@ -385,27 +386,6 @@ class HeldSession:
         self.connection.check_open()
         if self._closed:
             raise ProviderUnavailable("the session is closed")
-
-
-class GoneBack(MessagingError):
-    """A delivery was settled that a broker had taken back when it went away."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the message had gone back when its broker went away, so it comes again in spite of this acknowledgement"
-        )
-
-
-class RolledBack(MessagingError):
-    """A transaction was rolled back, as the broker went away meanwhile."""
-
-    def __init__(self, error: MessagingError) -> None:
-        super().__init__("the transaction was rolled back, as the broker went away meanwhile")
-        self._error: Final = error
-
-    @property
-    def withheld(self) -> str:
-        return str(self._error)
 
 
 #: Settled deliveries of a consumer that are remembered until the broker answers.

@@ -1,4 +1,4 @@
-"""Which broker a destination is at, and what clients are told of it."""
+"""Which broker a destination is at, and which names say that."""
 
 from __future__ import annotations
 
@@ -9,119 +9,12 @@ from typing import Final
 from gateway.front.held import HeldProvider
 from gateway.front.settings import Share
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.errors import (
-    AuthenticationFailed,
-    InvalidDestination,
-    MessagingError,
-    NotSupported,
-    OutcomeUnknown,
-    ProviderUnavailable,
-)
+from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.provider import Credentials
-
-#: What a client may do instead of what its broker cannot, by what providers call it.
-_REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
-    "transacted": ("transactions", "SEND and ACK outside of transactions"),
-    "individual": ("acknowledgement one by one", "SUBSCRIBE with ack:client"),
-    "acknowledgement one by one": ("", "SUBSCRIBE with ack:client, and ACK"),
-    "joined": (
-        "acknowledgement in a transaction for a subscription outside of it",
-        "SUBSCRIBE in the transaction",
-    ),
-    "acknowledging within another session": (
-        "acknowledgement in a transaction for a subscription outside of it",
-        "SUBSCRIBE in the transaction",
-    ),
-    "temporary": ("temporary destinations", "have replies sent to a queue"),
-    "browse": ("browsing", "look with the tools of the broker"),
-    "durable": ("durable subscriptions", "SUBSCRIBE to a queue that the topic is routed to"),
-    "selectors": ("selectors", "SUBSCRIBE without a selector"),
-    "rejection": ("NACK", "DISCONNECT, and the message comes again"),
-    "dead messages": ("NACK with requeue:false", "NACK without it"),
-    "no-local on a connection that it shares": (
-        "no-local for a client without client-id",
-        "CONNECT with a client-id",
-    ),
-}
-
 
 #: What has a meaning in names at some brokers.
 _ODD: Final = (",", "?", "::", "://", "%")
 _ANYWHERE: Final = frozenset({"#"})
-
-
-class Unsupported(NotSupported):
-    """A broker behind the gateway cannot do what a client asks.
-
-    :param broker: its name, and what it calls itself.
-    :param capability: as the provider calls it.
-    """
-
-    def __init__(self, broker: str, capability: str) -> None:
-        super().__init__(capability)
-        named, remedy = _REMEDIES.get(capability, ("", ""))
-        text = f"the broker {broker} does not support {named or capability}"
-        self.args = (f"{text}; {remedy}" if remedy else text,)
-
-
-class BrokerAway(ProviderUnavailable):
-    """A broker behind the gateway cannot be reached.
-
-    Its own words are for the log: they name hosts and classes.
-
-    :param broker: its name.
-    :param error: what its provider says.
-    """
-
-    def __init__(self, broker: str, error: MessagingError) -> None:
-        super().__init__(f"the broker '{broker}' cannot be reached")
-        self._error: Final = error
-
-    @property
-    def withheld(self) -> str:
-        return str(self._error)
-
-
-class CommitUnknown(OutcomeUnknown):
-    """As :class:`BrokerAway`, while a transaction was being committed."""
-
-    def __init__(self, broker: str, error: MessagingError) -> None:
-        super().__init__(f"the broker '{broker}' went away")
-        self._error: Final = error
-
-    @property
-    def withheld(self) -> str:
-        return str(self._error)
-
-
-class LoginRefused(BrokerAway):
-    """A broker behind the gateway refuses the gateway's own login.
-
-    Whose that is, is for the log.
-    """
-
-    def __init__(self, broker: str, error: MessagingError) -> None:
-        super().__init__(broker, error)
-        self.args = (
-            f"the broker '{broker}' refuses the login of its connection factory, which is not the client's",
-        )
-
-
-def of_broker(broker: str, error: MessagingError, *, own_login: bool = False) -> MessagingError:
-    """Return what a client is told of an error of a broker's.
-
-    :param broker: its name.
-    :param own_login: the gateway has logged in there by itself.
-    """
-    if isinstance(error, BrokerAway | CommitUnknown | Unsupported):
-        return error
-    if isinstance(error, NotSupported):
-        return Unsupported(f"'{broker}'", error.capability)
-    if own_login and isinstance(error, AuthenticationFailed):
-        return LoginRefused(broker, error)
-    if isinstance(error, ProviderUnavailable):
-        return BrokerAway(broker, error)
-    return CommitUnknown(broker, error) if isinstance(error, OutcomeUnknown) else error
 
 
 def check_name(destination: Destination) -> None:
