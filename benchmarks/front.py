@@ -9,21 +9,11 @@ import atexit
 from pathlib import Path
 from typing import Final
 
-from benchmarks.peers import ActiveMQ, Gateway, Peer, free_port
+from benchmarks.jms_bridge import OpenWireActiveMQ
+from benchmarks.peers import Gateway, Peer
 from benchmarks.process import ProcessTree
 
 _NAME: Final = "behind"
-
-
-class _OpenWire(ActiveMQ):
-    """With a port for JMS clients, too."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.openwire_port = free_port()
-
-    def listeners(self) -> list[str]:
-        return [f"tcp://127.0.0.1:{self.openwire_port}", *super().listeners()]
 
 
 class Front(Gateway):
@@ -33,7 +23,7 @@ class Front(Gateway):
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
-        self._broker = _OpenWire(folder / _NAME)
+        self._broker = OpenWireActiveMQ(folder / _NAME)
 
     def _launch(self) -> ProcessTree:
         if not self._broker.running():
@@ -49,7 +39,7 @@ class Front(Gateway):
         """The element of its connection factory."""
         properties = {
             "java.naming.factory.initial": "org.apache.activemq.jndi.ActiveMQInitialContextFactory",
-            "java.naming.provider.url": f"tcp://127.0.0.1:{self._broker.openwire_port}",
+            "java.naming.provider.url": self._broker.url,
             "imq.jms.classpath": "/usr/share/activemq/lib/*",
         }
         inner = "".join(

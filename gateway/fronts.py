@@ -1,6 +1,7 @@
 """The brokers behind the STOMP bridge, from their file.
 
-The file names their connection factories. Part of the composition: it joins what bridges know of other brokers and what serves STOMP clients.
+The file names their connection factories. Part of the composition: it joins what bridges know of
+other brokers and what serves STOMP clients.
 """
 
 from __future__ import annotations

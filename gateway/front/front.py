@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from gateway.broker.security.access import Operation
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.front.refusals import Unsupported, of_broker
+from gateway.front.refusals import Unsupported, check_open, of_broker
 from gateway.front.routes import Routes, Way, check_name
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
@@ -123,11 +123,10 @@ class FrontConnection:
             # The broker knows its users.
             await self._connect_to_main(main)
             self._identity = embedded.admit(
-                given.username, self.client_id, given.address, self._fail
+                given.username, self.client_id, given.address, self.fail
             )
             return
-        connecting = embedded.connect(given, self.client_id, self._fail)
-        identity = await connecting
+        identity = await embedded.connect(given, self.client_id, self.fail)
         assert isinstance(identity, EmbeddedConnection)
         self._identity = identity
         if main is not None:
@@ -144,7 +143,7 @@ class FrontConnection:
 
     def _failing(self, way: Way) -> Callable[[MessagingError], None]:
         own_login = way.credentials is not None
-        return lambda error: self._fail(of_broker(way.name, error, own_login=own_login))
+        return lambda error: self.fail(of_broker(way.name, error, own_login=own_login))
 
     def _credentials_for(self, way: Way) -> Credentials:
         if way.credentials is not None:
@@ -207,15 +206,11 @@ class FrontConnection:
 
     # --- its end
 
-    def _fail(self, error: MessagingError) -> None:
-        """One of its connections is lost, and so is this."""
+    def fail(self, error: MessagingError) -> None:
+        """One of its connections is lost, or cannot go on, and so is this."""
         if self._error is None:
             self._close(error)
             self._lost(error)
-
-    def fail(self, error: MessagingError) -> None:
-        """It cannot go on."""
-        self._fail(error)
 
     def _close(self, error: MessagingError) -> Deferred[None]:
         self._error = error
@@ -240,10 +235,7 @@ class FrontConnection:
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: it is closed or lost."""
-        if self._error is not None:
-            raise ProviderUnavailable(
-                getattr(self._error, "reason", None) or "the connection is closed"
-            )
+        check_open(self._error)
 
     def session(self, mode: Mode) -> FrontSession:
         self.check_open()

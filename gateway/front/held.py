@@ -6,9 +6,9 @@ good. It may also be made before it is open.
 
 What was sent and is not known to be durable is sent again, so it may arrive twice. Deliveries that
 were outstanding are the broker's again: their numbers stay good, and settling them does nothing, as
-they come again; a completion behind that fails. What cannot go on ends the connection: temporary destinations and browsers are
-gone. A transaction that had begun is rolled back, and its commit fails. Settlements of which a
-completion was to tell fail with it.
+they come again; a completion behind that fails. What cannot go on ends the connection: temporary
+destinations and browsers are gone. A transaction that had begun is rolled back, and its commit
+fails. Settlements of which a completion was to tell fail with it.
 
 Besides, messages that the broker refuses after they were taken end the connection where no one has
 asked for a completion, which would tell: a message that is refused must not vanish.
@@ -24,6 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from gateway.front.held_session import HeldSession
+from gateway.front.refusals import check_open
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import (
@@ -207,7 +208,7 @@ class HeldConnection:
     def begin(self) -> None:
         """Open it for the first time, and be ``lost`` where that fails."""
         if self._hold_s:
-            self._deadline = self._clock.callLater(self._hold_s, self._too_late)
+            self._end_waiting_later()
         self._try()
 
     async def _opened(self) -> Connection:
@@ -269,9 +270,12 @@ class HeldConnection:
         for session in list(self._sessions):
             session.detach(error)
         self._why = error
+        self._end_waiting_later()
+        self._try_later()
+
+    def _end_waiting_later(self) -> None:
         if self._deadline is None:
             self._deadline = self._clock.callLater(self._hold_s, self._too_late)
-        self._try_later()
 
     def _too_late(self) -> None:
         """It has waited for as long as it may."""
@@ -306,8 +310,7 @@ class HeldConnection:
             self._tell(error)
         if passes and self.waits_for_broker:
             self._why = error
-            if self._deadline is None:
-                self._deadline = self._clock.callLater(self._hold_s, self._too_late)
+            self._end_waiting_later()
             self._try_later()
         else:
             self.fail(error)
@@ -348,10 +351,7 @@ class HeldConnection:
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: it is closed or lost."""
-        if self.error is not None:
-            raise ProviderUnavailable(
-                getattr(self.error, "reason", None) or "the connection is closed"
-            )
+        check_open(self.error)
 
     def forget(self, session: HeldSession) -> None:
         """The session is closed."""

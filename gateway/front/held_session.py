@@ -311,7 +311,7 @@ class HeldSession:
             return
         kept = all(isinstance(entry, _Asked) for entry in self._asked)
         for entry in self._ended():
-            # Of consumers that nobody has any more, all is done.
+            # Its consumers are closed, so there is nothing left to do for them.
             unasked = kept and entry.what == "completion"
             self._tell_later(
                 entry, None if unasked else ProviderUnavailable("the session is closed")
@@ -446,8 +446,8 @@ class HeldConsumer:
         """The broker is away: what is outstanding is the broker's again."""
         self._inner = None
         self._void = self._last
-        # They are nobody's any more, and others take their room. What is settled of them in vain
-        # makes none.
+        # Other deliveries may take their room now. When they are settled, in vain, that makes no
+        # room a second time.
         self._owed += len(self._unsettled)
         self._credit += len(self._unsettled)
         self._delivered_before.clear()

@@ -56,10 +56,22 @@ class Unsupported(NotSupported):
         self.args = (f"{text}; {remedy}" if remedy else text,)
 
 
-class BrokerAway(ProviderUnavailable):
-    """A broker behind the gateway cannot be reached.
+class _OfBroker(MessagingError):
+    """An error of a broker's. Its own words are for the log.
 
-    Its own words are for the log: they name hosts and classes.
+    They name hosts and classes.
+    """
+
+    #: What its provider says.
+    error: MessagingError
+
+    @property
+    def withheld(self) -> str:
+        return str(self.error)
+
+
+class BrokerAway(_OfBroker, ProviderUnavailable):
+    """A broker behind the gateway cannot be reached.
 
     :param broker: its name.
     :param error: what its provider says.
@@ -67,23 +79,15 @@ class BrokerAway(ProviderUnavailable):
 
     def __init__(self, broker: str, error: MessagingError) -> None:
         super().__init__(f"the broker '{broker}' cannot be reached")
-        self._error: Final = error
-
-    @property
-    def withheld(self) -> str:
-        return str(self._error)
+        self.error = error
 
 
-class CommitUnknown(OutcomeUnknown):
+class CommitUnknown(_OfBroker, OutcomeUnknown):
     """As :class:`BrokerAway`, while a transaction was being committed."""
 
     def __init__(self, broker: str, error: MessagingError) -> None:
         super().__init__(f"the broker '{broker}' went away")
-        self._error: Final = error
-
-    @property
-    def withheld(self) -> str:
-        return str(self._error)
+        self.error = error
 
 
 class LoginRefused(BrokerAway):
@@ -125,13 +129,19 @@ class GoneBack(MessagingError):
         )
 
 
-class RolledBack(MessagingError):
+class RolledBack(_OfBroker):
     """A transaction was rolled back, as the broker went away meanwhile."""
 
     def __init__(self, error: MessagingError) -> None:
         super().__init__("the transaction was rolled back, as the broker went away meanwhile")
-        self._error: Final = error
+        self.error = error
 
-    @property
-    def withheld(self) -> str:
-        return str(self._error)
+
+def check_open(error: MessagingError | None) -> None:
+    """Check that a connection is open.
+
+    :param error: why it is not.
+    :raises ProviderUnavailable: it is closed or lost.
+    """
+    if error is not None:
+        raise ProviderUnavailable(getattr(error, "reason", None) or "the connection is closed")

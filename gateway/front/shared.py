@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 
+from gateway.front.refusals import check_open
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -279,10 +280,7 @@ class SharedConnection:
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: it is closed or lost."""
-        if self.error is not None:
-            raise ProviderUnavailable(
-                getattr(self.error, "reason", None) or "the connection is closed"
-            )
+        check_open(self.error)
 
     def session(self, mode: Mode) -> SharedSession | LentSession:
         self.check_open()
@@ -377,10 +375,6 @@ class LentSession:
 
     def send(self, messages: Sequence[Message]) -> None:
         self.inner.send(messages)
-        self._open = True
-
-    def touched(self) -> None:
-        """Something was settled in it."""
         self._open = True
 
     def writable(self) -> bool:

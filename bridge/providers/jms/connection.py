@@ -290,7 +290,8 @@ class JMSConnection:
     def drop_temporary(self, destination: Destination) -> None:
         """Drop a temporary destination before the connection is closed.
 
-        It is of this connection, and has no consumers. For those who share the connection; not of the seam.
+        It is of this connection, and has no consumers. For those who share the connection; not of
+        the seam.
         """
         if not self._scope.open or destination not in self._scope.temporary:
             return
