@@ -42,8 +42,8 @@ class Vouching(Enum):
 
     #: None.
     ONE = "one"
-    #: Earlier ones to the same kind of destination with the same delivery mode.
-    ALIKE = "alike"
+    #: Earlier ones that are not persistent. The RECEIPT of a COMMIT confirms all ACKs before it, too.
+    COMMIT = "commit"
     #: All earlier ones of the connection.
     ALL = "all"
 
@@ -193,9 +193,10 @@ ACTIVEMQ: Final = Dialect(
     browse=True,
     individual=True,
     stable_ids=True,
-    # Its store takes persistent messages on a thread of its own, one each for queues and topics, in
-    # the order they came.
-    vouching=Vouching.ALIKE,
+    # A thread of its own writes the messages of queues. One that is acknowledged before it is
+    # written is never written, and its RECEIPT comes at once, while earlier ones are in memory
+    # only. So do their ACKs. A COMMIT is written behind everything of its connection.
+    vouching=Vouching.COMMIT,
     survives_errors=True,
     syncs_acks_together=True,
     keeps_dead=True,

@@ -99,12 +99,8 @@ class StompSession:
             ) from error
         asked = Asked(Operation.SEND, self._connection.username, destination)
         vouching = self.dialect.vouching
-        alike: object = (
-            (destination.kind, message.headers.persistent)
-            if vouching is Vouching.ALIKE
-            else vouching
-        )
-        alike = object() if vouching is Vouching.ONE else alike
+        stored = message.headers.persistent or vouching is Vouching.ONE
+        alike: object = object() if stored and vouching is not Vouching.ALL else vouching
         return Outgoing("SEND", headers, message.body, asked, alike)
 
     def writable(self) -> bool:
@@ -120,10 +116,10 @@ class StompSession:
 
     def put(self, command: str, headers: Pairs) -> None:
         """Write a frame, in order with everything else of this session."""
-        settles = command in ("ACK", "NACK")
-        self._frames.append(
-            Outgoing(command, headers, b"", Asked(Operation.SETTLE), _SETTLED if settles else None)
-        )
+        alike: object = None
+        if command in ("ACK", "NACK"):
+            alike = object() if self.dialect.vouching is Vouching.COMMIT else _SETTLED
+        self._frames.append(Outgoing(command, headers, b"", Asked(Operation.SETTLE), alike))
         self._connection.turn.flush_later(self.flush)
 
     def ask(self, command: str, headers: Pairs, asked: Asked, answer: Answer) -> None:
@@ -154,12 +150,33 @@ class StompSession:
         for frame in reversed(frames):
             asking.append(frame.alike is not None and frame.alike not in vouched)
             vouched.add(frame.alike)
+        if self.dialect.vouching is Vouching.COMMIT and sum(asking) > 1:
+            self._flush_together(frames)
+            return
         wire = self._connection.wire
         for frame, asks in zip(frames, reversed(asking), strict=True):
             if asks:
                 self._ask(frame.command, frame.headers, frame.body, frame.asked, None)
             else:
                 wire.write(frame.command, frame.headers, frame.body)
+
+    def _flush_together(self, frames: Sequence[Outgoing]) -> None:
+        """Write frames of which one COMMIT confirms all: SENDs in its transaction, ACKs before.
+
+        ACKs are not in it, because a broker then hands messages out in another order.
+        """
+        wire = self._connection.wire
+        transaction = ("transaction", self._connection.new_id())
+        wire.write("BEGIN", [transaction])
+        asked = frames[0].asked
+        for frame in frames:
+            if frame.command == "SEND":
+                asked = frame.asked
+                wire.write(frame.command, [*frame.headers, transaction], frame.body)
+            else:
+                wire.write(frame.command, frame.headers, frame.body)
+        # An ERROR that does not say what it answers is a SEND's, most likely.
+        self._ask("COMMIT", [transaction], b"", asked, None)
 
     # --- receiving
 

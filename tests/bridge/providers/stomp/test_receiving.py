@@ -175,7 +175,7 @@ async def test_a_refused_subscription_fails_its_consumer_and_the_connection_goes
 
 
 @on_reactor
-async def test_acknowledgements_are_single_on_the_wire_and_the_last_asks_for_a_receipt(
+async def test_acknowledgements_are_single_on_the_wire_and_a_commit_confirms_them(
     meet: Meet,
 ) -> None:
     peer, client = meet()
@@ -187,7 +187,9 @@ async def test_acknowledgements_are_single_on_the_wire_and_the_last_asks_for_a_r
     await client.answered(session.completion)
     acks = peer.of("ACK")
     assert [frame.headers["id"] for frame in acks] == ["a1", "a2", "a3"]
-    assert ["receipt" in frame.headers for frame in acks] == [False, False, True]
+    assert not any({"receipt", "transaction"} & set(frame.headers) for frame in acks)
+    last = peer.frames[-1]
+    assert (last.command, "receipt" in last.headers) == ("COMMIT", True)
 
 
 @on_reactor

@@ -32,10 +32,6 @@ def receipts(frames: list[StompFrame]) -> list[bool]:
 @pytest.mark.parametrize(
     ("server", "asked"),
     [
-        (
-            "ActiveMQ/5.17",
-            [False, False, True, True, True],
-        ),  # last to queues, to topics, and not persistent
         ("RabbitMQ/3.10", [True] * 5),
         ("stomp-gateway/1.0", [False, False, False, False, True]),
         ("who knows", [True] * 5),
@@ -52,6 +48,34 @@ async def test_as_many_receipts_are_asked_for_as_tell_all(
     await client.answered(session.completion)
     assert receipts(peer.of("SEND")) == asked
     assert client.told == [WELL]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@on_reactor
+async def test_activemq_stores_what_is_sent_together_in_a_transaction(
+    count: int, meet: Meet
+) -> None:
+    peer, client = meet("ActiveMQ/5.17")
+    session = (await client.connect()).session(Mode.CLIENT)
+    session.send([text(str(number)) for number in range(count)])
+    await client.answered(session.completion)
+    commands = [frame.command for frame in peer.frames if frame.command != "CONNECT"]
+    if count == 1:
+        assert commands == ["SEND"]
+        assert receipts(peer.of("SEND")) == [True]
+        return
+    assert commands == ["BEGIN", "SEND", "SEND", "SEND", "COMMIT"]
+    assert receipts(peer.frames[1:]) == [False, False, False, False, True]
+    assert len({frame.headers["transaction"] for frame in peer.frames[1:]}) == 1
+
+
+@on_reactor
+async def test_activemq_confirms_with_one_receipt_what_it_does_not_store(meet: Meet) -> None:
+    peer, client = meet("ActiveMQ/5.17")
+    session = (await client.connect()).session(Mode.CLIENT)
+    session.send([text("1", persistent=False), text("2", persistent=False)])
+    await client.answered(session.completion)
+    assert receipts(peer.of("SEND")) == [False, True]
 
 
 @on_reactor
