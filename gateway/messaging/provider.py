@@ -130,6 +130,9 @@ class ConsumerSpec:
     :param redelivery: what holds for rejected deliveries other than the destination's own policy
         says.
     :param name: what its user calls it, for those who look.
+    :param shared: several consumers may share the durable subscription, of whatever connections; it
+        has no client identifier (JMS 2.0, "Shared durable subscriptions"). Where the provider has no
+        such subscriptions, this raises NotSupported.
     """
 
     destination: Destination
@@ -139,6 +142,7 @@ class ConsumerSpec:
     browse: bool = False
     redelivery: RedeliveryChanges | None = None
     name: str = ""
+    shared: bool = False
 
 
 class Waiting(NamedTuple):
@@ -239,6 +243,8 @@ class Connection(Protocol):
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         """Remove a durable subscription; durable when it fires.
+
+        Without a client identifier, a shared one.
 
         Fails with ClientIdRequired, UnknownSubscription, DurableInUse.
         """

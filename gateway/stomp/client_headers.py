@@ -57,6 +57,11 @@ def durable_name(headers: Headers) -> str | None:
     return value
 
 
+def flagged(headers: Headers) -> bool:
+    """Whether a frame asks for a durable subscription in RabbitMQ's way."""
+    return any(boolean(headers.get(name)) for name in _DURABLES)
+
+
 def check_durable(headers: Headers, queue: bool) -> None:
     """Check that a SUBSCRIBE for a durable subscription will get one.
 

@@ -9,11 +9,13 @@ good is the provider's to say.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.provider import Connection
-from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.refusals import CommandRefused, Refusal
 
 #: What follows the prefix in the form that other connections may reply to, with the name that the
 #: provider generated after it.
@@ -40,11 +42,13 @@ _BETWEEN: Final = re.compile(r"\s*,\s*(?=/)")
 #: The most destinations of one SEND: each is a copy of its body to be stored.
 _MOST_TOGETHER: Final = 100
 
-#: Destinations that were parsed, and their spellings: producers repeat them. No temporary ones,
-#: whose names come and go.
-_parsed: Final[dict[str, Destination]] = {}
+#: The spellings of destinations: consumers repeat them. None of temporary ones.
 _spelt: Final[dict[Destination, str]] = {}
 _MOST_KNOWN: Final = 4096
+
+
+#: What ActiveMQ calls the temporary destinations of other connections.
+_REMOTE: Final = {Kind.QUEUE: "/remote-temp-queue/", Kind.TOPIC: "/remote-temp-topic/"}
 
 
 class LocalTemporary(NamedTuple):
@@ -72,45 +76,96 @@ def split(text: str) -> list[str]:
     return parts
 
 
-def parse(text: str, header: str) -> Destination | LocalTemporary:
-    """What a header value of a client means.
+class Naming(Protocol):
+    """What clients call destinations."""
 
-    :param header: the header's name, for the error.
-    :raises CommandRefused: it is no destination.
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary:
+        """Return what a header value of a client means.
+
+        :param header: the header's name, for the error.
+        :raises CommandRefused: it is no destination.
+        """
+
+
+class PlainNames:
+    """The names of this module.
+
+    :param bare: a name alone is a queue's.
+    :param dead: what the dead message queue is called besides its own name; "" for nothing.
+    :param remote: temporary destinations of others begin with ``/remote-temp-queue/`` and
+        ``/remote-temp-topic/``.
     """
-    known = _parsed.get(text)
-    if known is not None:
-        return known
-    if "," in text and _BETWEEN.search(text) is not None:
-        raise CommandRefused(
-            f"{header} '{text[:200]}' names several destinations, which only the destination of a SEND may: expected one; "
-            "SUBSCRIBE to each of them with an id of its own"
-        )
-    for (kind, temporary), prefix in _BEGINNINGS.items():
-        if not text.startswith(prefix):
-            continue
-        name = text[len(prefix) :].strip()
-        if temporary:
-            generated = _GENERATED[kind]
-            if not name.startswith(generated):
-                if name:
-                    return LocalTemporary(kind, name)
-                break
-            name = name[len(generated) :]
-        if not temporary and (options := _OPTIONS.search(name)) is not None:
+
+    def __init__(self, bare: bool = False, dead: str = "", remote: bool = False) -> None:
+        self._bare: Final = bare
+        self._dead: Final = dead
+        self._remote: Final = remote
+        #: Destinations that were parsed: producers repeat them. No temporary ones, whose names come
+        #: and go.
+        self._parsed: Final[dict[str, Destination]] = {}
+
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary:
+        """See :meth:`Naming.parse`."""
+        known = self._parsed.get(text)
+        if known is not None:
+            return known
+        found = self._found(text, header)
+        keep = len(self._parsed) < _MOST_KNOWN
+        if keep and isinstance(found, Destination) and not found.temporary:
+            self._parsed[text] = found
+        return found
+
+    def _found(self, text: str, header: str) -> Destination | LocalTemporary:
+        if "," in text and _BETWEEN.search(text) is not None:
             raise CommandRefused(
-                f"{header} '{text[:200]}' has options, which are headers here, such as prefetch-count on SUBSCRIBE: "
-                f"expected {text[: text.index(options[0])][:200]}"
+                f"{header} '{text[:200]}' names several destinations, which only the destination of a SEND may: expected one; "
+                "SUBSCRIBE to each of them with an id of its own"
             )
-        if name:
-            destination = Destination(kind, name, temporary)
-            if not temporary and len(_parsed) < _MOST_KNOWN:
-                _parsed[text] = destination
-            return destination
-        break
-    raise CommandRefused(
-        f"{header} '{text[:200]}' is no destination: expected /queue/NAME, /topic/NAME, /temp-queue/NAME or /temp-topic/NAME"
-    )
+        for (kind, temporary), prefix in _BEGINNINGS.items():
+            if not text.startswith(prefix):
+                continue
+            name = text[len(prefix) :].strip()
+            if temporary:
+                generated = _GENERATED[kind]
+                if not name.startswith(generated):
+                    if name:
+                        return LocalTemporary(kind, name)
+                    break
+                name = name[len(generated) :]
+            if not temporary and (options := _OPTIONS.search(name)) is not None:
+                raise CommandRefused(
+                    f"{header} '{text[:200]}' has options, which are headers here, such as prefetch-count on SUBSCRIBE: "
+                    f"expected {text[: text.index(options[0])][:200]}"
+                )
+            if name:
+                if self._dead and name == self._dead and kind is Kind.QUEUE:
+                    name = DMQ.name
+                return Destination(kind, name, temporary)
+            break
+        for kind, prefix in _REMOTE.items():
+            if self._remote and text.startswith(prefix) and len(text) > len(prefix):
+                return Destination(kind, text[len(prefix) :], True)
+        if not text:
+            raise CommandRefused(
+                f"{header} is empty: expected /queue/NAME, /topic/NAME, /temp-queue/NAME or /temp-topic/NAME",
+                refusal=Refusal.EMPTY_DESTINATION,
+            )
+        if self._bare and not text.startswith("/"):
+            return self._found(f"/queue/{text}", header)
+        raise CommandRefused(
+            f"{header} '{text[:200]}' is no destination: expected /queue/NAME, /topic/NAME, /temp-queue/NAME or /temp-topic/NAME"
+        )
+
+
+#: As Open MQ's Table 12-11 has it.
+PLAIN: Final = PlainNames()
+
+
+def spell_remote(destination: Destination) -> str:
+    """As :func:`spell`, with ActiveMQ's prefixes for temporary ones."""
+    if destination.temporary:
+        return _REMOTE[destination.kind] + destination.name
+    return spell(destination)
 
 
 def spell(destination: Destination) -> str:
@@ -139,13 +194,25 @@ class Temporaries:
     makes, and so does this one in MESSAGE; both may send to it. The provider sees to it that only
     this connection consumes, and that all are gone with it.
 
+    :param naming: what the client calls them.
     :param most: how many temporary ones the client may make.
+    :param replies: called with each that is made for ``reply-to``, and what the client calls it.
     """
 
-    def __init__(self, connection: Connection, most: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        naming: Naming,
+        most: int,
+        replies: Callable[[str, Destination], None] | None = None,
+    ) -> None:
         self._connection = connection
+        self._naming = naming
+        self._replies = replies
         self._most = most
         self._named: dict[LocalTemporary, Destination] = {}
+        #: What the client called each first.
+        self.texts: Final[dict[Destination, str]] = {}
 
     def resolve(self, text: str, header: str) -> Destination:
         """The destination that ``text`` means.
@@ -154,7 +221,7 @@ class Temporaries:
         :raises CommandRefused: no destination, or one temporary too many.
         :raises MessagingError: the provider makes none.
         """
-        found = parse(text, header)
+        found = self._naming.parse(text, header)
         if isinstance(found, Destination):
             return found
         known = self._named.get(found)
@@ -165,4 +232,7 @@ class Temporaries:
                 f"{header} '{text[:200]}' is one temporary destination too many: {self._most} is the limit"
             )
         made = self._named[found] = self._connection.temporary(found.kind)
+        self.texts[made] = text
+        if self._replies is not None and header == "reply-to":
+            self._replies(text, made)
         return made

@@ -6,17 +6,22 @@ incident identifier which the log has too. So does what an error says of the ser
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from gateway.messaging.errors import MessagingError
+from gateway.messaging.errors import AccessDenied, AuthenticationFailed, MessagingError
 from gateway.stomp.destinations import spell
-from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.wire import ProtocolError, Version, serialize
 
 _log: Final = Logger()
+
+#: All versions, as ``version`` of ERROR and ``accept-version`` have them.
+SPOKEN: Final = ",".join(str(version) for version in Version)
 
 #: Longest ``message`` header; the body has the whole sentence.
 _SUMMARY: Final = 200
@@ -35,8 +40,28 @@ def describe(error: BaseException, incident: str) -> tuple[str, bool]:
     return f"internal error, incident {incident}", False
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a server words its ERROR frames.
+
+    :param words: ``message`` and body for a refusal; ``{}`` stands for what it is said of.
+    :param versions: each frame has ``version`` with all versions.
+    """
+
+    words: Mapping[Refusal, tuple[str, str]] = field(default_factory=dict)
+    versions: bool = False
+
+
+#: This project's own.
+OWN: Final = Wording()
+
+
 def error_frame(
-    error: BaseException, version: Version, receipt: str | None, incident: str
+    error: BaseException,
+    version: Version,
+    receipt: str | None,
+    incident: str,
+    wording: Wording = OWN,
 ) -> bytes:
     """The ERROR frame for ``error``.
 
@@ -46,6 +71,7 @@ def error_frame(
 
     :param receipt: the ``receipt`` header of the frame that failed.
     :param incident: an identifier that no other error has.
+    :param wording: what clients expect to read.
     """
     text, understood = describe(error, incident)
     if not understood:
@@ -57,11 +83,33 @@ def error_frame(
     summary = " ".join(text.split())
     if len(summary) > _SUMMARY:
         summary = summary[: _SUMMARY - 3] + "..."
+    text += "\n"
+    refusal, subject = refusal_of(error)
+    if refusal is not None and refusal in wording.words:
+        summary, text = wording.words[refusal]
+        text = text.replace("{}", subject)
+    elif isinstance(error, CommandRefused) and error.summary:
+        summary, text = error.summary, error.reason
     headers = {"message": summary, "content-type": "text/plain"}
+    if wording.versions:
+        headers["version"] = SPOKEN
     if receipt is not None:
         headers["receipt-id"] = receipt
     if isinstance(error, CommandRefused):
         headers.update(error.headers)
-    body = text.replace("\0", " ").encode("utf-8", "replace") + b"\n"
+    body = text.replace("\0", " ").encode("utf-8", "replace")
     headers["content-length"] = str(len(body))
     return serialize("ERROR", headers.items(), body, version) + b"\n"
+
+
+def refusal_of(error: BaseException) -> tuple[Refusal | None, str]:
+    """Return what an error is to profiles, and what they say it of."""
+    if isinstance(error, CommandRefused):
+        return error.refusal, error.subject
+    if isinstance(error, ProtocolError) and error.command:
+        return Refusal.UNKNOWN_COMMAND, error.command
+    if isinstance(error, AuthenticationFailed):
+        return Refusal.LOGIN, error.username
+    if isinstance(error, AccessDenied):
+        return Refusal.ACCESS, error.told(spell)
+    return None, ""

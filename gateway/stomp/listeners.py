@@ -7,11 +7,22 @@ Owns the settings of listeners, and what the port mapper and ``imqcmd`` call the
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from gateway.instance.settings import Boolean, Port, Setting, Settings, SettingsError, Text, Words
+from gateway.instance.settings import (
+    Boolean,
+    Choice,
+    Port,
+    Setting,
+    Settings,
+    SettingsError,
+    Text,
+    Words,
+)
+from gateway.stomp.profiles import OPENMQ, PROFILES, Profile
 from gateway.stomp.proxies import NONE as NO_PROXIES
 from gateway.stomp.proxies import Proxies
 from gateway.stomp.websocket.upgrade import ANY_ORIGIN, Rules
@@ -62,6 +73,12 @@ PROXIES: Final = Setting(
     (),
     "Addresses or networks of proxies, whose PROXY header and X-Forwarded-For say who the client is; also for tcp and tls",
 )
+PROFILE: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.profile",
+    Choice(*PROFILES),
+    OPENMQ.name,
+    "The server whose habits its clients find; also for tcp and tls. Without it as imq.bridge.stomp.profile says.",
+)
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PORT,
     ADDRESS,
@@ -71,7 +88,10 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PATH,
     ORIGINS,
     PROXIES,
+    PROFILE,
 )
+#: What the listeners ``tcp`` and ``tls`` may have, too.
+_OF_ALL: Final = (PROXIES, PROFILE)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -85,6 +105,7 @@ class Listener:
     :param client_auth: its clients must show a certificate.
     :param websocket: which requests become WebSocket's; None: STOMP comes as it is.
     :param proxies: whose word is taken for who the client is.
+    :param profile: the habits that its clients find.
     """
 
     name: str
@@ -94,6 +115,7 @@ class Listener:
     client_auth: bool = False
     websocket: Rules | None = None
     proxies: Proxies = NO_PROXIES
+    profile: Profile = OPENMQ
 
     @property
     def service(self) -> str:
@@ -116,22 +138,44 @@ class Listener:
 
 
 def read_listeners(
-    settings: Settings, hostname: str, client_auth: bool = False
+    settings: Settings,
+    hostname: str,
+    client_auth: bool = False,
+    profiles: Mapping[str, Profile] = PROFILES,
+    profile: Profile = OPENMQ,
 ) -> tuple[Listener, ...]:
     """Return the listeners besides ``tcp`` and ``tls`` that settings give.
 
     :param hostname: the address of those that have none of their own.
     :param client_auth: whether those that speak TLS and do not say so ask for certificates.
+    :param profiles: by their names, and
+    :param profile: that of those that do not say it.
     :raises SettingsError: one of them cannot be.
     """
     names = dict.fromkeys(name for setting in SETTINGS for name in settings.names(setting))
     for name in (TCP, TLS):
-        given = [each for each in SETTINGS if each is not PROXIES and settings.is_given(each, name)]
+        given = [each for each in SETTINGS if each not in _OF_ALL and settings.is_given(each, name)]
         if given:
-            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies here"
+            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies and .profile here"
             raise SettingsError([settings.problem(given[0], wanted, name)])
         names.pop(name, None)
-    return tuple(_read(settings, name, hostname, client_auth) for name in names)
+    return tuple(
+        _read(
+            settings,
+            name,
+            hostname,
+            client_auth,
+            read_profile(settings, name, profiles, profile),
+        )
+        for name in names
+    )
+
+
+def read_profile(
+    settings: Settings, name: str, profiles: Mapping[str, Profile], default: Profile
+) -> Profile:
+    """Return the profile of a listener."""
+    return profiles[settings.named(PROFILE, name)] if settings.is_given(PROFILE, name) else default
 
 
 def read_proxies(settings: Settings, name: str) -> Proxies:
@@ -152,7 +196,9 @@ def read_proxies(settings: Settings, name: str) -> Proxies:
         ) from None
 
 
-def _read(settings: Settings, name: str, hostname: str, client_auth: bool) -> Listener:
+def _read(
+    settings: Settings, name: str, hostname: str, client_auth: bool, profile: Profile
+) -> Listener:
     if not _NAME.fullmatch(name) or not settings.is_given(PORT, name):
         given = next(each for each in SETTINGS if settings.is_given(each, name))
         wanted = (
@@ -193,6 +239,7 @@ def _read(settings: Settings, name: str, hostname: str, client_auth: bool) -> Li
         tls and client_auth,
         websocket,
         read_proxies(settings, name),
+        profile,
     )
 
 

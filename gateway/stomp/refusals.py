@@ -7,6 +7,24 @@ Owns these errors, whose sentences are fit for clients. What becomes of them is
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
+
+
+class Refusal(Enum):
+    """What some servers have words of their own for, which clients compare."""
+
+    UNKNOWN_COMMAND = "unknown command"
+    NOT_CONNECTED = "not connected"
+    VERSION = "version"
+    LOGIN = "login"
+    ACCESS = "access"
+    NO_DESTINATION = "no destination"
+    EMPTY_DESTINATION = "empty destination"
+    NO_EXCHANGE = "no exchange"
+    HEADER = "header"
+    NO_DELIVERY = "no delivery named"
+    DUPLICATE_SUBSCRIPTION = "duplicate subscription"
+    DURABLE_WITHOUT_ID = "durable without id"
 
 
 class CommandRefused(Exception):
@@ -14,12 +32,27 @@ class CommandRefused(Exception):
 
     :param reason: a sentence fit for the client.
     :param headers: more headers for the ERROR frame.
+    :param refusal: what it is, for profiles that say it in other words.
+    :param subject: what they say it of.
+    :param summary: for ``message``, where the reason is the body as it is; "" for a beginning of the
+        reason.
     """
 
-    def __init__(self, reason: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        reason: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        refusal: Refusal | None = None,
+        subject: str = "",
+        summary: str = "",
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.headers: Mapping[str, str] = headers or {}
+        self.refusal = refusal
+        self.subject = subject
+        self.summary = summary
 
 
 class BridgeStopped(CommandRefused):

@@ -6,7 +6,7 @@ messages, in a :class:`SendPlan` for each shape of header blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.messaging.destination import Destination
@@ -30,7 +30,8 @@ from gateway.stomp.header_roles import (
     TRUSTED,
     role_of,
 )
-from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.profiles import OPENMQ, Profile
+from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.wire import Head, ShapedHead
 
 #: From the text of a header and the header's name to the destination it means; raises
@@ -87,19 +88,30 @@ class SendPlan:
         self.plain: Final = not copies and not expires and not ttl and not envelope
 
 
-def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
+def plan_send(
+    head: Head, resolve: Resolve, administers: bool, profile: Profile = OPENMQ
+) -> SendPlan:
     """Work out what a SEND's headers mean.
 
     :param resolve: finds destinations, making a temporary one that the client names for the first
         time.
     :param administers: an administrator sends it, as a link from another gateway may: its ``JMS_``
         properties are kept.
+    :param profile: the client's habits.
     :raises CommandRefused: a header is missing or cannot be understood.
     """
     given = head.headers
+    if profile.refuses_message_id and "message-id" in given:
+        raise CommandRefused(
+            "message-id on SEND: it is the server's to give",
+            refusal=Refusal.HEADER,
+            subject="message-id",
+        )
     destination = given.get("destination")
     if destination is None:
-        raise CommandRefused("SEND without destination")
+        raise CommandRefused(
+            "SEND without destination", refusal=Refusal.NO_DESTINATION, subject="SEND"
+        )
     properties: dict[str, Value] = {}
     extras: list[tuple[str, str]] = []
     expiring = personal = False
@@ -128,16 +140,22 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
     priority = given.get("priority")
+    answer, text = _reply_to(reply_to, resolve, profile)
+    if text is not None:
+        extras.append(("reply-to", text))
+    if profile.routing_types:
+        # MESSAGE names it as its sender did.
+        extras.append(("destination", destination))
     texts: list[str] = []
     if "," in destination:
         texts = destinations.split(destination)
         destination = texts[0]
     headers = Headers(
-        resolve(destination, "destination"),
-        body_type=BodyType.TEXT if head.content_length < 0 else BodyType.BYTES,
-        persistent=persistent is None or client_headers.boolean(persistent),
+        resolve(routed(destination, given, "destination-type", profile), "destination"),
+        body_type=_body_type(head, profile),
+        persistent=profile.persistent if persistent is None else client_headers.boolean(persistent),
         priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
-        reply_to=None if reply_to is None else resolve(reply_to, "reply-to"),
+        reply_to=answer,
         correlation_id=given.get("correlation-id"),
         type=given.get("type"),
         properties=properties,
@@ -154,6 +172,39 @@ def plan_send(head: Head, resolve: Resolve, administers: bool) -> SendPlan:
     )
     copies = _copies(headers, texts, resolve) if len(texts) > 1 else ()
     return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal)
+
+
+def routed(text: str, given: Mapping[str, str], header: str, profile: Profile) -> str:
+    """Return a destination with the prefix that its routing type stands for.
+
+    :param header: that says the type.
+    """
+    if profile.routing_types and given.get(header) == "MULTICAST" and not text.startswith("/"):
+        return f"/topic/{text}"
+    return text
+
+
+def _body_type(head: Head, profile: Profile) -> BodyType:
+    named = head.headers.get("amq-msg-type", "") if profile.message_types else ""
+    if named.lower() in ("text", "bytes"):
+        return BodyType.TEXT if named.lower() == "text" else BodyType.BYTES
+    return BodyType.TEXT if head.content_length < 0 else BodyType.BYTES
+
+
+def _reply_to(
+    text: str | None, resolve: Resolve, profile: Profile
+) -> tuple[Destination | None, str | None]:
+    """Return the destination of ``reply-to``, or a text that goes through."""
+    if text is None:
+        return None, None
+    if profile.reply_to_as_text and not text.startswith("/"):
+        return None, text
+    if not profile.reply_to_as_text:
+        return resolve(text, "reply-to"), None
+    try:
+        return resolve(text, "reply-to"), None
+    except CommandRefused:
+        return None, text
 
 
 def headers_of(head: ShapedHead, plan: SendPlan, receipt: str | None = None) -> Headers:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from os import urandom
@@ -314,7 +314,7 @@ class StompFactory(ServerFactory):
                 options, options.header_block, options.body, options.body + options.header_block
             ),
             admission=self.admission,
-            session_for=self._session_for,
+            session_for=partial(self._session_for, session_options),
         )
         self._provider: Final = provider
         self._session_options: Final = session_options
@@ -328,17 +328,23 @@ class StompFactory(ServerFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> StompConnection:
         """Make a connection for the client at ``addr``."""
-        return self.connection(addr, Listener(TCP, 0))
+        return self.connection(addr, Listener(TCP, 0, profile=self._session_options.profile))
 
     def connection(self, addr: IAddress | None, listener: Listener) -> StompConnection:
         """Make a connection for a client of a listener's."""
         came = peer_host(addr), getattr(addr, "port", 0), listener.service
+        shared = self._shared
+        if listener.profile != self._session_options.profile:
+            options = replace(self._session_options, profile=listener.profile)
+            shared = replace(shared, session_for=partial(self._session_for, options))
         if listener.websocket is None:
-            return StompConnection(self._shared, *came)
+            return StompConnection(shared, *came)
         websocket = WebSocket(listener.websocket)
-        return WebSocketConnection(self._shared, *came, websocket, listener.proxies)
+        return WebSocketConnection(shared, *came, websocket, listener.proxies)
 
-    def _session_for(self, connection: StompConnection, port: int) -> Session:
+    def _session_for(
+        self, options: SessionOptions, connection: StompConnection, port: int
+    ) -> Session:
         identifier = self._random(16).hex()
         session = Session(
             identifier,
@@ -346,7 +352,7 @@ class StompFactory(ServerFactory):
             connection.output,
             self._provider,
             self._turn,
-            self._session_options,
+            options,
             self._encoders,
             self._transforming,
             self._shared.counters,

@@ -23,7 +23,8 @@ from gateway.instance.settings import (
     Text,
 )
 from gateway.stomp import listeners
-from gateway.stomp.listeners import Listener, read_listeners, read_proxies
+from gateway.stomp.listeners import Listener, read_listeners, read_profile, read_proxies
+from gateway.stomp.profiles import OPENMQ, PROFILES, Profile
 from gateway.stomp.proxies import NONE as NO_PROXIES
 from gateway.stomp.proxies import Proxies
 
@@ -73,17 +74,23 @@ MESSAGE_TRANSFORMER: Final = Setting(
     "Class of the message transformer, as package.module:Class",
 )
 
+PROFILE: Final = Setting(
+    "imq.bridge.stomp.profile",
+    Choice(*PROFILES),
+    OPENMQ.name,
+    "The server whose habits clients find; a listener may have its own",
+)
 SERVER: Final = Setting(
     "imq.bridge.stomp.server",
     Text(),
     "",
-    "The server header of CONNECTED; empty is stomp-gateway/VERSION",
+    "The server header of CONNECTED; empty is what the profile says, stomp-gateway/VERSION by default",
 )
 ACK_TRANSACTION: Final = Setting(
     "imq.bridge.stomp.ack.transaction",
     Choice("refuse", "join"),
     "refuse",
-    "What ACK and NACK with a transaction header do for a subscription that is not transacted",
+    "What ACK and NACK with a transaction header do for a subscription that is not transacted; without it as the profile says",
 )
 UNSUBSCRIBE_GRACE: Final = Setting(
     "imq.bridge.stomp.unsubscribe.grace",
@@ -236,6 +243,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     TLS_CERTIFICATE_GROUPS,
     CONSUMER_FLOW_LIMIT,
     MESSAGE_TRANSFORMER,
+    PROFILE,
     SERVER,
     ACK_TRANSACTION,
     UNSUBSCRIBE_GRACE,
@@ -271,9 +279,8 @@ class SessionOptions:
     Durations are in the settings' own units.
     """
 
-    server: str = "stomp-gateway"
+    profile: Profile = OPENMQ
     consumer_flow_limit: int = CONSUMER_FLOW_LIMIT.default
-    join_acknowledgements: bool = False
     unsubscribe_grace_ms: int = UNSUBSCRIBE_GRACE.default
     tell_user: bool = SET_JMSX_USER_ID.default
     certificate_login: bool = TLS_CERTIFICATE_LOGIN.default
@@ -314,6 +321,8 @@ class StompOptions:
     :param tls_client_auth: the clients of the listener ``tls`` must show a certificate.
     :param tcp_proxies: and
     :param tls_proxies: whose word these two listeners take.
+    :param tcp_profile: and
+    :param tls_profile: the habits of these two.
     :param others: listeners besides those that the settings of ``tcp`` and ``tls`` describe.
     """
 
@@ -325,6 +334,8 @@ class StompOptions:
     tls_client_auth: bool = TLS_REQUIRE_CLIENT_AUTH.default
     tcp_proxies: Proxies = NO_PROXIES
     tls_proxies: Proxies = NO_PROXIES
+    tcp_profile: Profile = OPENMQ
+    tls_profile: Profile = OPENMQ
     others: tuple[Listener, ...] = ()
     session: SessionOptions = field(default_factory=SessionOptions)
     transport: TransportOptions = field(default_factory=TransportOptions)
@@ -332,7 +343,13 @@ class StompOptions:
     @property
     def listeners(self) -> tuple[Listener, ...]:
         """Where the bridge listens."""
-        tcp = Listener(listeners.TCP, self.tcp_port, self.hostname, proxies=self.tcp_proxies)
+        tcp = Listener(
+            listeners.TCP,
+            self.tcp_port,
+            self.hostname,
+            proxies=self.tcp_proxies,
+            profile=self.tcp_profile,
+        )
         tls = Listener(
             listeners.TLS,
             self.tls_port,
@@ -340,6 +357,7 @@ class StompOptions:
             tls=True,
             client_auth=self.tls_client_auth,
             proxies=self.tls_proxies,
+            profile=self.tls_profile,
         )
         wanted = ((tcp, self.tcp_enabled), (tls, self.tls_enabled))
         return (*(listener for listener, enabled in wanted if enabled), *self.others)
@@ -352,10 +370,15 @@ class StompOptions:
         :param hostname: what ``imq.hostname`` says, for when the bridge has no own.
         :raises SettingsError: one of them is bad.
         """
+        join = settings[ACK_TRANSACTION] == "join" if settings.is_given(ACK_TRANSACTION) else None
+        profiles = {
+            name: profile.adapted(version, settings[SERVER], join)
+            for name, profile in PROFILES.items()
+        }
+        profile = profiles[settings[PROFILE]]
         session = SessionOptions(
-            server=settings[SERVER] or f"stomp-gateway/{version}",
+            profile=profile,
             consumer_flow_limit=settings[CONSUMER_FLOW_LIMIT],
-            join_acknowledgements=settings[ACK_TRANSACTION] == "join",
             unsubscribe_grace_ms=settings[UNSUBSCRIBE_GRACE],
             tell_user=settings[SET_JMSX_USER_ID],
             certificate_login=settings[TLS_CERTIFICATE_LOGIN],
@@ -389,7 +412,9 @@ class StompOptions:
             hostname=address,
             tcp_proxies=read_proxies(settings, listeners.TCP),
             tls_proxies=read_proxies(settings, listeners.TLS),
-            others=read_listeners(settings, address, client_auth),
+            tcp_profile=read_profile(settings, listeners.TCP, profiles, profile),
+            tls_profile=read_profile(settings, listeners.TLS, profiles, profile),
+            others=read_listeners(settings, address, client_auth, profiles, profile),
             tcp_enabled=settings[TCP_ENABLED],
             tcp_port=settings[TCP_PORT],
             tls_enabled=settings[TLS_ENABLED],

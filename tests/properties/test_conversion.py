@@ -70,7 +70,7 @@ HEADERS = st.lists(
 
 
 def resolve(text: str, header: str) -> Destination:
-    found = destinations.parse(text, header)
+    found = destinations.PLAIN.parse(text, header)
     assert isinstance(found, Destination)
     return found
 

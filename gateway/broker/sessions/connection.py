@@ -225,14 +225,15 @@ class EmbeddedConnection:
 
         It is made or redefined as the consumer wants it.
         """
-        if self.client_id is None:
+        client_id = "" if spec.shared else self.client_id
+        if client_id is None:
             raise ClientIdRequired(name)
         broker = self.broker
-        key = (self.client_id, name)
+        key = (client_id, name)
         existing = broker.durables.get(key)
         if existing is not None:
-            if existing.dispatch.consumers:
-                raise DurableInUse(self.client_id, name)
+            if existing.dispatch.consumers and not spec.shared:
+                raise DurableInUse(client_id, name)
             if existing.dispatch.halted is not None:
                 raise existing.dispatch.halted
             same_text = (existing.selector.text if existing.selector else "") == (
@@ -249,6 +250,8 @@ class EmbeddedConnection:
                 if spec.no_local:
                     existing.origin = self.number
                 return existing
+            if existing.dispatch.consumers:
+                raise DurableInUse(client_id, name)
         if existing is None:
             self.routing.check_room(
                 spec.destination,
@@ -268,7 +271,7 @@ class EmbeddedConnection:
             no_local=spec.no_local,
             origin=self.number if spec.no_local else 0,
             number=number,
-            client_id=self.client_id,
+            client_id=client_id,
             name=name,
         )
         subscription.covers = self.routing.reader()
@@ -306,13 +309,14 @@ class EmbeddedConnection:
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         self.routing.check_open()
-        if self.client_id is None:
-            return fail(ClientIdRequired(durable_name))
-        subscription = self.broker.durables.get((self.client_id, durable_name))
+        client_id = self.client_id or ""
+        subscription = self.broker.durables.get((client_id, durable_name))
         if subscription is None:
-            return fail(UnknownSubscription(self.client_id, durable_name))
+            if self.client_id is None:
+                return fail(ClientIdRequired(durable_name))
+            return fail(UnknownSubscription(client_id, durable_name))
         if subscription.dispatch.consumers:
-            return fail(DurableInUse(self.client_id, durable_name))
+            return fail(DurableInUse(client_id, durable_name))
         if subscription.dispatch.halted is not None:
             return fail(subscription.dispatch.halted)
         done: Deferred[None] = Deferred()

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
-from gateway.stomp.refusals import CommandRefused
+from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.session.peer import Subject
 from gateway.stomp.wire import Head, ShapedHead, Version, serialize
 
@@ -53,6 +53,7 @@ def negotiate(head: Head) -> Version:
         raise CommandRefused(
             f"accept-version '{accepted[:40]}' has none of the versions spoken here: {_SPOKEN}",
             {"version": _SPOKEN},
+            refusal=Refusal.VERSION,
         )
     return max(common)
 
@@ -85,6 +86,7 @@ def credentials(
     certificate: Subject | None,
     token: str | None = None,
     certificate_groups: bool = False,
+    default: str = "",
 ) -> Credentials:
     """Who wants to connect.
 
@@ -92,6 +94,7 @@ def credentials(
         name, or the operator does not accept it.
     :param token: that came before the frame, and stands in for a passcode.
     :param certificate_groups: its organizational units are groups.
+    :param default: login and passcode of those who give neither; "" for none.
     :raises CommandRefused: ``login`` or ``passcode`` is missing (Open MQ's Table 12-11).
     """
     headers = head.headers
@@ -100,6 +103,8 @@ def credentials(
     if "login" not in headers and "passcode" not in headers and certificate is not None:
         groups = certificate.units if certificate_groups else None
         return Credentials(certificate.name, "", address, certificate.name, groups)
+    if default and not headers.get("login") and not headers.get("passcode"):
+        return Credentials(default, default, address)
     for name in ("login", "passcode"):
         if name not in headers:
             raise CommandRefused(
@@ -138,19 +143,26 @@ def renewed(head: Head, body: bytes, address: str) -> Credentials:
 
 
 def connected_frame(
-    version: Version, session: str, server: str, beats: Heartbeat, given: Mapping[str, str]
+    version: Version,
+    session: str,
+    server: str,
+    beats: Heartbeat,
+    given: Mapping[str, str],
+    tells_version: bool = True,
 ) -> bytes:
     """The answer to CONNECT (STOMP 1.2, "CONNECTED Frame").
 
     :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers
         its own ``request-id`` as well.
+    :param tells_version: also where CONNECT did not ask for any.
     """
     headers = {
-        "version": str(version),
-        "session": session,
         "server": server,
+        "session": session,
         "heart-beat": f"{beats.send},{beats.receive}",
     }
+    if tells_version or "accept-version" in given:
+        headers["version"] = str(version)
     request, receipt = given.get("request-id"), given.get("receipt")
     if request is not None:
         headers["response-id"] = headers["receipt-id"] = request

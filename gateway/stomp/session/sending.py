@@ -18,6 +18,7 @@ from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.client_headers import expiry
+from gateway.stomp.profiles import Profile
 from gateway.stomp.send_plan import (
     Resolve,
     SendPlan,
@@ -27,7 +28,7 @@ from gateway.stomp.send_plan import (
     restore,
 )
 from gateway.stomp.session.receipts import Fail, Receipts, forget, nothing
-from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.session.transactions import Transactions
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.wire import Frame, Head, ShapedHead
 
@@ -44,21 +45,24 @@ class Sending:
 
     :param connection: the provider's. Messages outside of transactions get a session of their own.
     :param resumed: called when the provider takes messages again after :attr:`blocked`.
+    :param profile: the client's habits.
     """
 
     def __init__(
         self,
         connection: Connection,
-        transaction: Transaction,
+        transactions: Transactions,
         receipts: Receipts,
         resolve: Resolve,
         transforming: Transforming | None,
         fail: Fail,
         resumed: Callable[[], None],
+        profile: Profile,
     ) -> None:
+        self._profile: Final = profile
         self._connection: Final = connection
         self.session: Final = connection.session(Mode.AUTO)
-        self._transaction: Final = transaction
+        self._transactions: Final = transactions
         self._receipts: Final = receipts
         self._resolve: Final = resolve
         self._transforming: Final = transforming
@@ -91,7 +95,7 @@ class Sending:
         if not isinstance(plan, SendPlan):
             # With the frame's own headers, since its own ``expires`` goes before ``ttl``.
             known = head if shaped is None else shaped.meaning.head(own)
-            plan = plan_send(known, self._resolve, self._connection.administers)
+            plan = plan_send(known, self._resolve, self._connection.administers, self._profile)
             if shaped is not None and not plan.personal:
                 shaped.meaning.plan = plan
         if plan.text:
@@ -99,10 +103,14 @@ class Sending:
         transaction = own.get("transaction")
         receipt = own.get("receipt")
         target = self.session
+        asked = receipt
         if transaction is not None:
-            self._transaction.require(transaction, "SEND")
-            self._transaction.touched = True
-            target = self._transaction.session
+            named = self._transactions.named(transaction, "SEND")
+            named.touched = True
+            target = named.session
+            if receipt is not None and self._profile.receipts_after_commit:
+                named.receipts.append(receipt)
+                asked = None
         if target is not self._target and not self._retarget(target):
             return False
         expires, ttl, expiring = plan.expires, plan.ttl, plan.expiring
@@ -117,8 +125,8 @@ class Sending:
         start = len(self.pending)
         if plan.copies:
             self._together.append((start, start + len(messages)))
-        if receipt is not None:
-            self._asked.append((start, receipt))
+        if asked is not None:
+            self._asked.append((start, asked))
         self.pending += messages
         return True
 
@@ -165,7 +173,7 @@ class Sending:
                 asked = [each for each in asked if each[0] < index]
                 run = run[:index]
         if target is not self.session:
-            self._transaction.sent(run)
+            self._transactions.sent(target, run)
         self._receipt(target, [receipt for _, receipt in asked])
         if rejected is not None:
             self._fail(*rejected)

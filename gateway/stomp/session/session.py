@@ -7,7 +7,7 @@ and leave through :class:`~gateway.stomp.output.Output`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
 from twisted.internet.defer import Deferred
@@ -21,7 +21,7 @@ from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
-from gateway.stomp.error_frames import describe, error_frame
+from gateway.stomp.error_frames import describe, error_frame, refusal_of
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
@@ -29,11 +29,12 @@ from gateway.stomp.send_plan import SendPlan, check_text, headers_of
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts, forget, nothing
+from gateway.stomp.session.renewing import Renewing
 from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
-from gateway.stomp.session.states import COMMANDS, TRANSITIONS, Command, State, illegal
+from gateway.stomp.session.states import COMMANDS, TRANSITIONS, Command, State, refused, unknown
 from gateway.stomp.session.subscriptions import Subscriptions
-from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.session.transactions import Transactions
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions
 from gateway.stomp.wire import Frame, Head, ShapedHead, Version
@@ -83,6 +84,7 @@ class Session:
         self._provider: Final = provider
         self._turn: Final = turn
         self._options: Final = options
+        self._profile: Final = options.profile
         self._encoders: Final = encoders
         self._transforming: Final = transforming
         self._counters: Final = counters
@@ -92,7 +94,9 @@ class Session:
         #: The provider's connection behind it, while it has one.
         self.connection: Connection | None = None
         self._connecting: Deferred[Connection] | None = None
-        self._renewing: Deferred[None] | None = None
+        self._renewing: Final = Renewing(
+            turn, self._receipts, lambda: self.state in _OPEN, self.fail
+        )
         self._sending: Sending
         self.subscriptions: Final = Subscriptions(
             peer,
@@ -105,11 +109,13 @@ class Session:
             counters,
         )
         self._settlement: Settlement
-        self._transaction: Transaction
+        self._transactions: Transactions
         #: Frames that wait until the provider takes messages again.
         self.held: Final = Held(options.input_hold)
         #: It has been CONNECTED, and so has what carries frames out.
         self._was_connected = False
+        #: ERRORs that the connection has survived.
+        self._refused = 0
 
     # Input.
 
@@ -119,11 +125,18 @@ class Session:
         return self.state in _OPEN or self.state is State.OPENED
 
     def receive(self, frames: Iterable[Frame]) -> None:
-        """Carry frames out, in order.
-
-        What follows one that ends the connection is dropped.
+        """Carry frames out, in order, up to one that ends the connection.
 
         The caller calls :meth:`input_ended` before its turn ends.
+        """
+        rest = iter(frames)
+        while self._carry_out(rest):
+            pass
+
+    def _carry_out(self, frames: Iterator[Frame]) -> bool:
+        """Carry frames out.
+
+        :returns: True if one was refused, and the client goes on with those behind it.
         """
         head: Head | None = None
         try:
@@ -131,7 +144,7 @@ class Session:
                 for head, body in frames:
                     if self.is_reading:
                         self._command(head, body)
-                return
+                return False
             sending = self._sending
             settlement = self._settlement
             # What comes again, octet by octet, with what is to be done to it: nothing but to send.
@@ -163,17 +176,43 @@ class Session:
                 if sending.blocked:
                     self._hold(frame)
                     if self.state not in _OPEN:
-                        return
+                        return False
                 elif head.command == "ACK" and "receipt" not in head.headers:
                     settlement.ack(head)
                 else:
                     self._command(head, body)
                     if self.state not in _OPEN:
-                        return
+                        return False
         except Exception as error:  # noqa: BLE001
-            # Whatever it is, it ends this connection and no other; error_frames logs what is
-            # unexpected.
-            self.fail(error, None if head is None else head.headers.get("receipt"))
+            receipt = None if head is None else head.headers.get("receipt")
+            if self._goes_on_after(error):
+                self._tell(error, receipt)
+                return True
+            # It ends this connection and no other; error_frames logs what is unexpected.
+            self.fail(error, receipt)
+        return False
+
+    def _goes_on_after(self, error: BaseException) -> bool:
+        """Whether the connection survives this; its frame has changed nothing."""
+        return (
+            self.version in self._profile.survives
+            and self._was_connected
+            and self.connection is not None
+            and self.state in _OPEN
+            # Those of a kind of their own are about the connection.
+            and (type(error) is CommandRefused or isinstance(error, MessagingError))
+            and refusal_of(error)[0] not in self._profile.fatal
+        )
+
+    def _tell(self, error: BaseException, receipt: str | None) -> None:
+        """Answer a frame with an ERROR, after the RECEIPTs that are due."""
+        self.state = State.IN_TRANSACTION if len(self._transactions) else State.CONNECTED
+        self._counters.errors += 1
+        self._refused += 1
+        incident = f"{self.identifier}-{self._refused}"
+        octets = error_frame(error, self.version, receipt, incident, self._profile.wording)
+        self._receipts.release(self._receipts.open_frame(octets))
+        forget(error, receipt)
 
     def input_ended(self) -> None:
         """No more frames in this turn: give the provider what has gathered."""
@@ -200,10 +239,14 @@ class Session:
     def _command(self, head: Head, body: bytes) -> None:
         command = COMMANDS.get(head.command)
         if command is None:
-            raise CommandRefused(f"unknown command '{head.command[:40]}'")
+            raise unknown(head.command)
         following = TRANSITIONS[self.state].get(command)
         if following is None:
-            raise CommandRefused(illegal(self.state, command))
+            # Only BEGIN inside a transaction may be legal in spite of the table.
+            several = self._profile.several_transactions and self.state is State.IN_TRANSACTION
+            if command is not Command.BEGIN or not several:
+                raise refused(self.state, command)
+            following = self.state
         if command is Command.SEND:
             if handshake.is_renewal(head):
                 self._renew(head, body)
@@ -224,19 +267,26 @@ class Session:
             case Command.NACK:
                 self._settlement.nack(head)
             case Command.SUBSCRIBE:
-                self.subscriptions.subscribe(head, self._transaction)
+                self.subscriptions.subscribe(head, self._transactions)
             case Command.UNSUBSCRIBE:
-                self.subscriptions.unsubscribe(head, self._transaction.joined)
+                self.subscriptions.unsubscribe(head, self._transactions.joined)
             case Command.BEGIN:
-                self._transaction.begin(head)
+                self._transactions.begin(head)
             case Command.COMMIT:
-                self._transaction.commit(head)
+                self._transactions.commit(head)
+                self._go_on_in_transaction()
             case Command.ABORT:
-                self._transaction.abort(head)
+                self._transactions.abort(head)
+                self._go_on_in_transaction()
             case Command.DISCONNECT:
                 self._disconnect(head)
             case _:
                 self._connect(head)
+
+    def _go_on_in_transaction(self) -> None:
+        """A transaction has ended: others may still be open."""
+        if self.state is State.CONNECTED and len(self._transactions):
+            self.state = State.IN_TRANSACTION
 
     # Flow control: SENDs and what must not overtake them wait; ACK and NACK do not.
 
@@ -284,7 +334,12 @@ class Session:
         beats = handshake.heartbeat(head, options.heartbeat_send_ms, options.heartbeat_receive_ms)
         certificate = self._peer.certificate if options.certificate_login else None
         who = handshake.credentials(
-            head, self._peer.address, certificate, self._peer.token, options.certificate_groups
+            head,
+            self._peer.address,
+            certificate,
+            self._peer.token,
+            options.certificate_groups,
+            self._profile.default_user,
         )
         self.log.user = who.username
         client_id = head.headers.get("client-id") or None
@@ -316,33 +371,52 @@ class Session:
         user = connection.user or username
         self.log.user = user
         self._peer.claim_user(user)
-        temporaries = Temporaries(connection, self._options.max_temporaries)
+        profile = self._profile
+        most = self._options.max_temporaries
+        replies = self.subscriptions.await_reply
+        temporaries = Temporaries(connection, profile.naming, most, replies)
         self.subscriptions.connected(
-            connection, self._encoders[self.version], client_id, temporaries.resolve
+            connection,
+            self._encoders[self.version],
+            client_id,
+            temporaries.resolve,
+            profile.session_of(self.identifier),
+            temporaries.texts,
         )
-        self._transaction = Transaction(
-            connection, self._receipts, self.subscriptions.transacted, self._peer.transaction_holds
+        self._transactions = Transactions(
+            connection,
+            self._receipts,
+            self.subscriptions.transacted,
+            self._peer.transaction_holds,
+            profile.several_transactions,
         )
         self._settlement = Settlement(
             self.subscriptions,
-            self._transaction,
+            self._transactions,
             self._receipts,
-            self._options.join_acknowledgements,
+            profile,
+            self.version,
         )
         self._sending = Sending(
             connection,
-            self._transaction,
+            self._transactions,
             self._receipts,
             temporaries.resolve,
             self._transforming,
             self.fail,
             self._resumed,
+            profile,
         )
         self._was_connected = True
         self._counters.frames_out += 1
         self._output.add(
             handshake.connected_frame(
-                self.version, self.identifier, self._options.server, beats, head.headers
+                self.version,
+                profile.session_of(self.identifier),
+                profile.server,
+                beats,
+                head.headers,
+                profile.tells_version,
             )
         )
         self.state = State.CONNECTED
@@ -350,30 +424,9 @@ class Session:
         self.log.connected(self.version, client_id)
 
     def _renew(self, head: Head, body: bytes) -> None:
-        """Go on with a newer token, which the frame brings.
-
-        A RECEIPT tells that it holds.
-        """
         assert self.connection is not None
-        receipt = head.headers.get("receipt")
-        if self._renewing is not None:
-            raise CommandRefused("a token that came before is being verified; wait for its RECEIPT")
-        renewing = self.connection.renew(handshake.renewed(head, body, self._peer.address))
-        self._renewing = renewing
-
-        def renewed(_: None) -> None:
-            # Not before: what else is due meanwhile does not wait for it.
-            self._renewing = None
-            if self.state in _OPEN:
-                with self._turn:
-                    self._receipts.release(self._receipts.open(receipt))
-
-        def failed(failure: Failure) -> None:
-            assert failure.value is not None
-            self._renewing = None
-            self.fail(failure.value, receipt)
-
-        renewing.addCallbacks(renewed, failed)
+        who = handshake.renewed(head, body, self._peer.address)
+        self._renewing.renew(self.connection, who, head.headers.get("receipt"))
 
     def _stop_connecting(self) -> None:
         """Stop verifying the passcode, or a newer token.
@@ -381,11 +434,9 @@ class Session:
         The client is gone, or was told why it cannot go on.
         """
         connecting, self._connecting = self._connecting, None
-        renewing, self._renewing = self._renewing, None
         if connecting is not None:
             connecting.cancel()
-        if renewing is not None:
-            renewing.cancel()
+        self._renewing.stop()
 
     def _lost_provider(self, error: MessagingError) -> None:
         self.connection = None
@@ -436,13 +487,13 @@ class Session:
                 )
         self.held.clear()
         self._stop_connecting()
-        incident = f"{self.identifier}-1"
+        incident = f"{self.identifier}-{self._refused + 1}"
         text, _ = describe(error, incident)
         self._peer.ending(error, text)
         self.subscriptions.end()
         hidden = error.withheld if isinstance(error, MessagingError) else ""
         self.log.failed(error, f"{text}: {hidden}" if hidden else text)
-        octets = error_frame(error, version, receipt, incident)
+        octets = error_frame(error, version, receipt, incident, self._profile.wording)
         ticket = self._receipts.open_frame(
             octets, lambda: self._output.when_drained(lambda: self._close_provider(self._finish))
         )

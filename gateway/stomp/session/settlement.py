@@ -11,29 +11,49 @@ from typing import Final
 
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import UnknownDelivery
-from gateway.stomp.refusals import CommandRefused
+from gateway.messaging.provider import Session as ProviderSession
+from gateway.stomp.profiles import Nack, Profile
+from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.subscription import Ack, Subscription
 from gateway.stomp.session.subscriptions import Subscriptions
-from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.session.transactions import Transactions
 from gateway.stomp.settings import ACK_TRANSACTION
-from gateway.stomp.wire import Head
+from gateway.stomp.wire import Head, Version
 
 
 class Settlement:
     """The acknowledgements of one connection.
 
-    :param join: acknowledgements of subscriptions that are not transacted may be made within a
-        transaction.
+    :param version: the connection's.
+    :param profile: whether acknowledgements of subscriptions that are not transacted may be made
+        within a transaction, and what NACK does.
     """
 
     def __init__(
-        self, subscriptions: Subscriptions, transaction: Transaction, receipts: Receipts, join: bool
+        self,
+        subscriptions: Subscriptions,
+        transactions: Transactions,
+        receipts: Receipts,
+        profile: Profile,
+        version: Version,
     ) -> None:
         self._subscriptions: Final = subscriptions
-        self._transaction: Final = transaction
+        self._transactions: Final = transactions
         self._receipts: Final = receipts
-        self._join: Final = join
+        self._join: Final = profile.join_acknowledgements
+        self._nack: Final = profile.nack
+        self._nacks_one: Final = profile.nacks_one
+        #: ``id`` names the delivery, and nothing else does.
+        self._strict: Final = profile.strict_acknowledgements and version is Version.V1_2
+        #: ``subscription`` must be there, and be that of the delivery.
+        self._compares: Final = (
+            profile.strict_acknowledgements
+            and version is Version.V1_1
+            and version not in profile.ignores_subscription
+        )
+        self._tagged: Final = profile.names is not None
+        self._uses_subscription: Final = version not in profile.ignores_subscription
         #: Individual acknowledgements of one subscription, which reach the provider together.
         self._gathered: list[int] = []
         self._of: Subscription | None = None
@@ -116,13 +136,24 @@ class Settlement:
 
     def _find(self, command: str, given: dict[str, str]) -> tuple[Subscription, int]:
         value = given.get("id") or given.get("message-id") or given.get("ack")
-        if not value:
+        if not value or (self._strict and not given.get("id")):
+            name = "id" if self._strict else "message-id"
             raise CommandRefused(
-                f"{command} without id or message-id: one of them names the delivery"
+                f"{command} without id or message-id: one of them names the delivery",
+                refusal=Refusal.NO_DELIVERY,
+                subject=f'"{command}" must include the "{name}" header',
             )
+        if self._tagged:
+            value = value.rpartition("@@")[2]
         first, dash, second = value.partition("-")
         if dash and first.isdecimal() and second.isdecimal() and len(value) < 40:
             subscription = self._subscriptions.by_number.get(int(first))
+            if (
+                subscription is not None
+                and self._compares
+                and given.get("subscription") != subscription.id
+            ):
+                raise _gone(command, given)
             if subscription is not None and subscription.outstanding is not None:
                 return subscription, int(second)
         return self._find_by_message(command, given, value)
@@ -130,7 +161,9 @@ class Settlement:
     def _find_by_message(
         self, command: str, given: dict[str, str], value: str
     ) -> tuple[Subscription, int]:
-        id = given.get("subscription")
+        id = given.get("subscription") if self._uses_subscription else None
+        if id is None and self._compares:
+            raise CommandRefused(f"{command} without subscription, which STOMP 1.1 requires")
         candidates = self._subscriptions.for_message_id(id, "transaction" in given)
         if id is not None:
             if not candidates:
@@ -148,9 +181,10 @@ class Settlement:
                     number = subscription.outstanding.number_of(name)
                     if number is not None:
                         return subscription, number
-            covered = self._transaction.covered(candidates, name)
-            if covered is not None:
-                return covered
+            for transaction in self._transactions:
+                covered = transaction.covered(candidates, name)
+                if covered is not None:
+                    return covered
         raise _gone(command, given)
 
     def _settle(
@@ -161,40 +195,42 @@ class Settlement:
         assert outstanding is not None
         self.flush()
         identifier = given.get("transaction")
-        within = None
+        transaction = within = None
         if identifier is not None:
             if not self._join:
                 raise CommandRefused(
                     f"{command} with transaction '{identifier[:100]}' for subscription '{subscription.id[:100]}', which is not transacted: "
                     f"SUBSCRIBE in a transaction, or let the operator set {ACK_TRANSACTION.name}=join"
                 )
-            self._transaction.require(identifier, command)
-            within = self._transaction.session
+            transaction = self._transactions.named(identifier, command)
+            within = transaction.session
         if number not in outstanding:
             if (
                 command == "ACK"
-                and within is not None
-                and self._transaction.covers(subscription, number)
+                and transaction is not None
+                and transaction.covers(subscription, number)
             ):
                 return
             raise _gone(command, given)
         cumulative = subscription.ack is Ack.CLIENT
+        if command == "NACK" and self._nacks_one:
+            cumulative = False
         numbers = outstanding.up_to(number) if cumulative else [number]
         if command == "NACK":
-            subscription.consumer.reject(numbers, None, _death(given), within)
+            self._reject(subscription, numbers, given, within)
         elif cumulative:
             subscription.consumer.acknowledge_through(number, within)
         else:
             subscription.consumer.acknowledge(numbers, within)
-        if within is not None:
+        if transaction is not None:
             messages = [outstanding[each] for each in numbers]
             for each, message in zip(numbers, messages, strict=True):
-                self._transaction.join(subscription, each, message)
-            self._transaction.settled(messages)
+                transaction.join(subscription, each, message)
+            self._transactions.settled(transaction, messages)
         for each in numbers:
             outstanding.pop(each)
-        if within is not None and cumulative and command == "ACK":
-            self._transaction.cover(subscription, number)
+        if transaction is not None and cumulative and command == "ACK":
+            transaction.cover(subscription, number)
         # Also within a transaction, or one could not settle more than the window holds.
         subscription.settled(len(numbers))
 
@@ -206,9 +242,12 @@ class Settlement:
         assert outstanding is not None
         self.flush()
         identifier = given.get("transaction")
-        if identifier is not None:
-            self._transaction.require(identifier, command)
-        elif self._transaction.current is None:
+        transaction = (
+            self._transactions.only
+            if identifier is None
+            else self._transactions.named(identifier, command)
+        )
+        if transaction is None:
             raise CommandRefused(
                 f"{command} for the transacted subscription '{subscription.id[:100]}', and no transaction is open"
             )
@@ -220,12 +259,33 @@ class Settlement:
             each for each in range(subscription.acked + 1, number + 1) if each in outstanding
         ]
         if command == "NACK":
-            subscription.consumer.reject(numbers, None, _death(given))
+            self._reject(subscription, numbers, given, None)
         else:
             subscription.consumer.acknowledge_through(number)
         subscription.acked = number
-        self._transaction.touched = True
-        self._transaction.settled([outstanding[each] for each in numbers])
+        transaction.touched = True
+        self._transactions.settled(transaction, [outstanding[each] for each in numbers])
+
+    def _reject(
+        self,
+        subscription: Subscription,
+        numbers: list[int],
+        given: dict[str, str],
+        within: ProviderSession | None,
+    ) -> None:
+        """Carry out what NACK, or its ``requeue``, means."""
+        nack = self._nack
+        requeue = given.get("requeue", "").strip().lower()
+        if requeue == "false":
+            nack = Nack.DEAD
+        elif requeue == "true" and nack is Nack.DEAD:
+            nack = Nack.POLICY
+        subscription.consumer.reject(
+            numbers,
+            0 if nack is Nack.AGAIN else None,
+            DeadReason.UNDELIVERABLE if nack is Nack.DEAD else None,
+            within,
+        )
 
     def _confirm(self, subscription: Subscription, receipt: str, in_transaction: bool) -> None:
         ticket = self._receipts.open(receipt)
@@ -234,10 +294,6 @@ class Settlement:
             self._receipts.release(ticket)
         else:
             subscription.session.completion(self._receipts.completing(ticket, receipt))
-
-
-def _death(given: dict[str, str]) -> DeadReason | None:
-    return DeadReason.UNDELIVERABLE if given.get("requeue", "").strip().lower() == "false" else None
 
 
 def _gone(command: str, given: dict[str, str]) -> CommandRefused:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
+from gateway.stomp.refusals import CommandRefused, Refusal
+
 
 class State(Enum):
     """What a connection is doing."""
@@ -81,6 +83,20 @@ EVENTS: Final[Mapping[str, tuple[frozenset[State], State]]] = {
 
 #: By their names. Clients have no MESSAGE, and no ``sends``.
 COMMANDS: Final = {command.value: command for command in Command}
+
+
+def unknown(name: str) -> CommandRefused:
+    """Return why a command that STOMP does not have is refused."""
+    short = name[:40]
+    return CommandRefused(
+        f"unknown command '{short}'", refusal=Refusal.UNKNOWN_COMMAND, subject=short
+    )
+
+
+def refused(state: State, command: Command) -> CommandRefused:
+    """Return why ``command`` is refused in ``state``."""
+    before = Refusal.NOT_CONNECTED if state is State.OPENED else None
+    return CommandRefused(illegal(state, command), refusal=before)
 
 
 def illegal(state: State, command: Command) -> str:

@@ -8,11 +8,11 @@ for all kinds as the client reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, IntFlag
 from typing import Final, TypeAlias
 
-from gateway.messaging.destination import Kind
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message
@@ -21,6 +21,7 @@ from gateway.messaging.provider import Session as ProviderSession
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp.counters import Counters
 from gateway.stomp.message_encoder import MessageEncoder
+from gateway.stomp.message_layouts import Delivered, Layout
 from gateway.stomp.output import Output
 from gateway.stomp.session.receipts import Fail
 from gateway.stomp.wire import escape_header
@@ -28,6 +29,8 @@ from gateway.stomp.wire import escape_header
 #: Messages on their way to a subscription with ack:auto; the octets are bounded, too.
 AUTO_WINDOW: Final = 1000
 
+
+_NONE: Final[Mapping[Destination, str]] = {}
 
 #: Told of the number of a delivery that cannot be sent, and why.
 Unsendable: TypeAlias = Callable[["Subscription", int, Exception], None]
@@ -123,10 +126,15 @@ class Subscription:
         looked at.
     :param transform: turns a delivery into what is sent, or None where nothing is to be done.
     :param enveloped: each message goes out in an envelope.
+    :param layout: makes the frames in place of the encoder, and is told
+    :param subscribed: the destination as the client named it, and
+    :param connected: the connection's ``session``, and
+    :param own: what the client calls temporary destinations of its own.
     """
 
     __slots__ = (
         "_attempted",
+        "_connected",
         "_counters",
         "_encoder",
         "_fail",
@@ -134,11 +142,15 @@ class Subscription:
         "_fresh_octets",
         "_holds",
         "_in_kernel",
+        "_layout",
+        "_named",
         "_octets",
         "_output",
         "_overdrawn",
+        "_own",
         "_plain",
         "_running",
+        "_subscribed",
         "_tail",
         "_transform",
         "_unsendable",
@@ -180,6 +192,10 @@ class Subscription:
         octets: int,
         transform: Callable[[Message], Message] | None,
         enveloped: bool,
+        layout: Layout | None = None,
+        subscribed: str = "",
+        connected: str = "",
+        own: Mapping[Destination, str] = _NONE,
     ) -> None:
         self.number: Final = number
         self.id: Final = id
@@ -197,6 +213,11 @@ class Subscription:
         self._octets: Final = octets
         self._transform: Final = transform
         self._encoder: Final = encoder
+        self._layout: Final = None if enveloped or spec.browse else layout
+        self._named: Final = named
+        self._subscribed: Final = subscribed
+        self._connected: Final = connected
+        self._own: Final = own
         head = b"MESSAGE\n"
         if named:
             head += f"subscription:{escape_header(id, encoder.version)}\n".encode(
@@ -272,7 +293,14 @@ class Subscription:
         tail = self._tail
         number = first
         try:
-            if self._transform is not None:
+            if self._layout is not None:
+                for at, message in enumerate(messages):
+                    octets = self._laid_out(
+                        number, 1 if attempts is None else attempts[at], message
+                    )
+                    parts.append(octets)
+                    number += 1
+            elif self._transform is not None:
                 for at, message in enumerate(messages):
                     octets = self._transformed(message)
                     parts += (self._head(number, 1 if attempts is None else attempts[at]), octets)
@@ -302,6 +330,23 @@ class Subscription:
             self._unsendable(self, number, error)
             return
         self._account(first, messages)
+
+    def _laid_out(self, number: int, attempt: int, message: Message) -> bytes:
+        assert self._layout is not None
+        token = f"{self.number}-{number}"
+        return self._layout.frame(
+            Delivered(
+                self.version,
+                self.id if self._named else None,
+                self._subscribed,
+                self._connected,
+                "" if self.outstanding is None else token,
+                token,
+                attempt,
+                message if self._transform is None else self._transform(message),
+                self._own,
+            )
+        )
 
     def _transformed(self, message: Message) -> bytes:
         assert self._transform is not None

@@ -13,12 +13,12 @@ subscriptions always do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError
-from gateway.messaging.errors import ClientIdRequired, MessagingError
+from gateway.messaging.errors import ClientIdRequired, DurableInUse, MessagingError
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Connection, ConsumerSpec, Mode
 from gateway.messaging.transformer import TransformFailed
@@ -26,12 +26,12 @@ from gateway.stomp import client_headers
 from gateway.stomp.counters import Counters
 from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
-from gateway.stomp.refusals import CommandRefused
-from gateway.stomp.send_plan import Resolve
+from gateway.stomp.refusals import CommandRefused, Refusal
+from gateway.stomp.send_plan import Resolve, routed
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
-from gateway.stomp.session.transactions import Transaction
+from gateway.stomp.session.transactions import Transactions
 from gateway.stomp.settings import SessionOptions
 from gateway.stomp.wire import Head, Version
 
@@ -64,6 +64,7 @@ class Subscriptions:
         self._output: Final = output
         self._receipts: Final = receipts
         self._options: Final = options
+        self._profile: Final = options.profile
         self._transform: Final = transform
         self._fail: Fail = fail
         self._now_ms: Final = now_ms
@@ -72,8 +73,10 @@ class Subscriptions:
         self._encoder: MessageEncoder
         self._client_id: str | None
         self._resolve: Resolve
+        self._connected_as = ""
+        self._own: Mapping[Destination, str]
         self._last = 0
-        self._transaction: Transaction | None = None
+        self._transactions: Transactions | None = None
         self._by_id: dict[str, Subscription] = {}
         #: Also those that are over and still have unsettled deliveries.
         self.by_number: dict[int, Subscription] = {}
@@ -90,11 +93,17 @@ class Subscriptions:
         encoder: MessageEncoder,
         client_id: str | None,
         resolve: Resolve,
+        session: str,
+        own: Mapping[Destination, str],
     ) -> None:
         """The client is CONNECTED, and may subscribe.
 
         :param client_id: the connection's, which durable subscriptions need.
+        :param session: what CONNECTED says of it.
+        :param own: what the client calls temporary destinations of its own.
         """
+        self._own = own
+        self._connected_as = session
         self._connection = connection
         self._encoder = encoder
         self._client_id = client_id
@@ -130,7 +139,7 @@ class Subscriptions:
             ),
         )
 
-    def subscribe(self, head: Head, transaction: Transaction) -> None:
+    def subscribe(self, head: Head, transactions: Transactions) -> None:
         """Carry SUBSCRIBE out; its RECEIPT precedes the first MESSAGE.
 
         :raises CommandRefused: the frame cannot be understood.
@@ -139,25 +148,33 @@ class Subscriptions:
         given = head.headers
         text = given.get("destination")
         if text is None:
-            raise CommandRefused("SUBSCRIBE without destination")
+            raise CommandRefused(
+                "SUBSCRIBE without destination",
+                refusal=Refusal.NO_DESTINATION,
+                subject="SUBSCRIBE",
+            )
         id = self._id_of(given.get("id"), text)
         if len(self._by_id) >= self._options.max_subscriptions:
             raise CommandRefused(
                 f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection"
             )
-        ack = _ack_of(given)
+        ack = _ack_of(given, self._profile.unknown_ack_is_auto)
         enveloped = client_headers.enveloped(given)
-        self._transaction = transaction
-        identifier = given.get("transaction")
-        if identifier is not None:
-            transaction.require(identifier, "SUBSCRIBE")
-        spec = self._spec(given, self._resolve(text, "destination"), id)
-        transacted = identifier is not None and not spec.browse
+        self._transactions = transactions
+        identifier = None if transactions.several else given.get("transaction")
+        transaction = None if identifier is None else transactions.named(identifier, "SUBSCRIBE")
+        destination = self._resolve(
+            routed(text, given, "subscription-type", self._profile), "destination"
+        )
+        if self._profile.names is not None:
+            destination = self._profile.names.source(destination)
+        spec = self._spec(given, destination, id)
+        transacted = transaction is not None and not spec.browse
         if spec.browse:
             ack = Ack.AUTO
         self._give_back_of(spec.destination)
         self._last += 1
-        if transacted:
+        if transaction is not None and transacted:
             session = transaction.session
         else:
             session = self._connection.session(Mode.AUTO if spec.browse else _MODES[ack])
@@ -181,6 +198,10 @@ class Subscriptions:
             # gets.
             None if enveloped and self._connection.administers else self._transform,
             enveloped,
+            self._profile.layout,
+            text,
+            self._connected_as,
+            self._own,
         )
         try:
             subscription.attach()
@@ -189,6 +210,42 @@ class Subscriptions:
                 session.close()
             raise
         self._begin(subscription, given.get("receipt"))
+
+    def await_reply(self, id: str, destination: Destination) -> None:
+        """Subscribe to a temporary queue that a SEND has named in ``reply-to``.
+
+        RabbitMQ's clients do not SUBSCRIBE to it.
+
+        :param id: what MESSAGE calls the subscription.
+        """
+        if not self._profile.replies_come_unasked or id in self._by_id:
+            return
+        self._last += 1
+        subscription = Subscription(
+            self._last,
+            id,
+            True,
+            ConsumerSpec(destination, name=id),
+            Ack.AUTO,
+            False,
+            self._connection.session(Mode.CLIENT),
+            self._encoder,
+            self._output,
+            self._counters,
+            self._fresh,
+            self._fail,
+            self._unsendable,
+            AUTO_WINDOW,
+            self._options.output_window,
+            self._transform,
+            False,
+            self._profile.layout,
+            id,
+            self._connected_as,
+            self._own,
+        )
+        subscription.attach()
+        self._begin(subscription, None)
 
     def _begin(self, subscription: Subscription, receipt: str | None) -> None:
         """Deliver to a new subscription, once its RECEIPT is on its way."""
@@ -205,24 +262,34 @@ class Subscriptions:
             subscription.session.completion(self._receipts.completing(ticket, receipt))
 
     def _id_of(self, id: str | None, destination: str) -> str:
+        tag = f"T_{id}"
         if id is None:
-            if self._encoder.version is not Version.V1_0:
+            if self._needs_id:
                 raise CommandRefused("SUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
-            id = DEFAULT_ID + destination
+            id, tag = DEFAULT_ID + destination, f"Q_{destination}"
         if id in self._by_id:
             raise CommandRefused(
-                f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has"
+                f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has",
+                refusal=Refusal.DUPLICATE_SUBSCRIPTION,
+                subject=tag,
             )
         return id
 
+    @property
+    def _needs_id(self) -> bool:
+        return self._encoder.version is not Version.V1_0 and not self._profile.default_ids
+
     def _spec(self, given: dict[str, str], destination: Destination, id: str) -> ConsumerSpec:
         queue = destination.kind is Kind.QUEUE
-        client_headers.check_durable(given, queue)
-        durable = client_headers.durable_name(given)
+        durable = self._flagged(given, destination)
+        shared = durable is not None
+        if durable is None:
+            client_headers.check_durable(given, queue)
+            durable = client_headers.durable_name(given)
         browse = client_headers.boolean(given.get("browser"))
         if browse and not queue:
             raise CommandRefused("browser:true on a topic: only queues can be browsed")
-        if durable is not None and self._client_id is None:
+        if durable is not None and self._client_id is None and not shared:
             raise ClientIdRequired(durable)
         return ConsumerSpec(
             destination,
@@ -232,7 +299,25 @@ class Subscriptions:
             browse=browse,
             redelivery=client_headers.redelivery(given),
             name=id,
+            shared=shared,
         )
+
+    def _flagged(self, given: dict[str, str], destination: Destination) -> str | None:
+        """Return the name of a durable subscription asked for by a flag, or None.
+
+        :raises CommandRefused: it has no ``id``, which is part of its name.
+        """
+        if not self._profile.durable_by_flag or destination.kind is Kind.QUEUE:
+            return None
+        if client_headers.durable_name(given) is not None or not client_headers.flagged(given):
+            return None
+        id = given.get("id")
+        if id is None:
+            raise CommandRefused(
+                "a durable subscription without id, which is its name",
+                refusal=Refusal.DURABLE_WITHOUT_ID,
+            )
+        return f"{id} {destination.name}"
 
     def _window(self, prefetch: int | None, ack: Ack, transacted: bool) -> int:
         limit = self._options.consumer_flow_limit
@@ -252,13 +337,16 @@ class Subscriptions:
         given = head.headers
         receipt = given.get("receipt")
         durable = client_headers.durable_name(given)
+        id = given.get("id")
+        if durable is None and self._profile.durable_by_flag and client_headers.flagged(given):
+            known = None if id is None else self._by_id.get(id)
+            durable = None if known is None else known.spec.durable_name
         if durable is not None:
             self._remove_durable(durable, receipt)
             return
-        id = given.get("id")
         if id is None:
             text = given.get("destination")
-            if self._encoder.version is not Version.V1_0:
+            if self._needs_id:
                 raise CommandRefused("UNSUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
             if text is None:
                 raise CommandRefused(
@@ -274,10 +362,12 @@ class Subscriptions:
         self._receipts.release(self._receipts.open(receipt))
 
     def _remove_durable(self, name: str, receipt: str | None) -> None:
-        if self._client_id is None:
+        if self._client_id is None and not self._profile.durable_by_flag:
             raise ClientIdRequired(name)
         for subscription in [*self.by_number.values()]:
             if subscription.spec.durable_name == name:
+                if not self._profile.ends_durable_in_use and not subscription.closed:
+                    raise DurableInUse(self._client_id or "", name)
                 self._end(subscription, at_once=True, joined=False)
         done = self._receipts.completing(self._receipts.open(receipt), receipt)
         self._connection.unsubscribe(name).addCallbacks(
@@ -337,8 +427,8 @@ class Subscriptions:
         if isinstance(error, (UnsendableBody, TransformFailed, EnvelopeError)):
             if not subscription.transacted:
                 subscription.consumer.reject([number])
-            elif self._transaction is not None:
-                self._transaction.reject_alone(subscription, number)
+            elif self._transactions is not None:
+                self._transactions.reject_alone(subscription, number)
             self._fail(
                 error if isinstance(error, TransformFailed) else CommandRefused(str(error)), None
             )
@@ -397,15 +487,22 @@ class Subscriptions:
         self._by_id, self.by_number, self._over = {}, {}, {}
         self._fresh.clear()
         self._unread = []
-        self._transaction, self._fail = None, forget
+        self._transactions, self._fail, self._resolve = None, forget, _resolves_nothing
 
     def _hold(self, reason: Hold) -> None:
         for subscription in self._by_id.values():
             subscription.hold(reason)
 
 
-def _ack_of(given: dict[str, str]) -> Ack:
+def _resolves_nothing(text: str, header: str) -> Destination:
+    """Stand for a connection that is gone, which this would keep in memory."""
+    raise CommandRefused(f"{header} '{text[:200]}' of a client that is gone")
+
+
+def _ack_of(given: dict[str, str], lenient: bool) -> Ack:
     ack = _ACKS.get(given.get("ack", "auto"))
+    if ack is None and lenient:
+        return Ack.AUTO
     if ack is None:
         raise CommandRefused(
             f"ack '{given['ack'][:40]}' is none of auto, client and client-individual"

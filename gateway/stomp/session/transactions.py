@@ -1,14 +1,16 @@
-"""BEGIN, COMMIT and ABORT: one transaction at a time.
+"""BEGIN, COMMIT and ABORT (STOMP 1.2, "BEGIN"; Open MQ's Table 12-11).
 
-Open MQ's Table 12-11.
+Owns which transactions a connection has open, the provider's transacted sessions behind them, which
+sends and transacted subscriptions share, and what has to be undone in the records when a
+transaction is aborted.
 
-Owns the transaction's identifier, the provider's transacted session, which sends and transacted
-subscriptions share, and what has to be undone in the records when a transaction is aborted.
+By Open MQ's table there is one at a time. Where a profile allows several there are no transacted
+subscriptions: acknowledgements join a transaction one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from gateway.messaging.errors import MessagingError
@@ -22,138 +24,48 @@ from gateway.stomp.wire import Head
 
 #: What an acknowledgement counts for besides its message: its records here and at the provider.
 _ACKNOWLEDGEMENT: Final = 512
+#: Transactions that a connection may have open. Bytes are counted besides.
+MOST_OPEN: Final = 100
 
 
 class Transaction:
-    """The transaction of one connection, open or not.
+    """An open transaction.
 
-    :param transacted: the transacted subscriptions, in the order they were made.
-    :param holds: told of the bytes that are in memory for what was sent and acknowledged in it.
+    :param identifier: that BEGIN gave it.
+    :param session: the provider's, which has no other transaction.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        receipts: Receipts,
-        transacted: Callable[[], Iterable[Subscription]],
-        holds: Callable[[int], None],
-    ) -> None:
-        self._connection = connection
-        self._holds = holds
-        self._receipts = receipts
-        self._transacted = transacted
-        self._session: ProviderSession | None = None
-        #: The identifier of the open transaction.
-        self.current: str | None = None
-        #: Something was sent or settled in the open transaction.
+    __slots__ = (
+        "_covered",
+        "_numbers",
+        "identifier",
+        "joined",
+        "octets",
+        "receipts",
+        "session",
+        "touched",
+    )
+
+    def __init__(self, identifier: str, session: ProviderSession) -> None:
+        self.identifier: Final = identifier
+        self.session: Final = session
+        #: Something was sent or settled in it.
         self.touched = False
         #: Bytes of what was sent and acknowledged in it.
         self.octets = 0
-        #: Deliveries of other sessions' subscriptions settled within this transaction.
-        self._joined: list[tuple[Subscription, int, Message]] = []
-        #: By subscription, the delivery through which it was acknowledged cumulatively within this
-        #: transaction.
-        self._covered: dict[Subscription, int] = {}
+        #: Receipts of its SENDs that follow its COMMIT.
+        self.receipts: Final[list[str]] = []
+        #: Deliveries of other sessions' subscriptions settled within it.
+        self.joined: Final[list[tuple[Subscription, int, Message]]] = []
+        #: By subscription, the delivery through which it was acknowledged cumulatively.
+        self._covered: Final[dict[Subscription, int]] = {}
         #: The numbers of joined deliveries, for those who acknowledge by the message.
-        self._numbers: dict[tuple[Subscription, str], int] = {}
-
-    @property
-    def session(self) -> ProviderSession:
-        """The transacted session, made when it is first needed.
-
-        :raises MessagingError: the provider has no transactions.
-        """
-        if self._session is None:
-            self._session = self._connection.session(Mode.TRANSACTED)
-        return self._session
-
-    def sent(self, messages: Sequence[Message]) -> None:
-        """These were sent in it, and are in memory until it ends."""
-        self.octets += sum([message.weight for message in messages])
-        self._holds(self.octets)
-
-    def settled(self, messages: Sequence[Message]) -> None:
-        """Count settled deliveries, which are in memory until it ends."""
-        self.octets += sum([message.weight for message in messages]) + _ACKNOWLEDGEMENT * len(
-            messages
-        )
-        self._holds(self.octets)
-
-    def require(self, identifier: str, command: str) -> None:
-        """Check that ``transaction`` of ``command`` names the open transaction.
-
-        :raises CommandRefused: it does not.
-        """
-        if self.current is None:
-            raise CommandRefused(
-                f"{command} in transaction '{identifier[:100]}', and none is open on this connection"
-            )
-        if identifier != self.current:
-            raise CommandRefused(
-                f"{command} in transaction '{identifier[:100]}', and the open one is '{self.current[:100]}'"
-            )
-
-    def begin(self, head: Head) -> None:
-        """Open it: transacted subscriptions are delivered to from now on.
-
-        :raises MessagingError: the provider has no transactions.
-        """
-        identifier = _identifier(head)
-        _ = self.session
-        self.current = identifier
-        self._receipts.release(self._receipts.open(head.headers.get("receipt")))
-        for subscription in self._transacted():
-            subscription.free(Hold.NO_TRANSACTION)
-
-    def commit(self, head: Head) -> None:
-        """Make all that was sent and acknowledged durable, together.
-
-        The RECEIPT follows when it is.
-
-        Deliveries not acknowledged stay outstanding for the next transaction.
-        """
-        self.session.commit(self._close(head))
-        # Should the commit fail, the connection ends; so the records may run ahead of it.
-        for subscription in self._transacted():
-            outstanding = subscription.outstanding
-            if outstanding is not None:
-                subscription.settled(len(outstanding.take(outstanding.up_to(subscription.acked))))
-        self._joined = []
-
-    def abort(self, head: Head) -> None:
-        """Forget all that was sent and acknowledged.
-
-        What transacted subscriptions had received comes again after the next BEGIN.
-        """
-        self.session.rollback(self._close(head))
-        for subscription in self._transacted():
-            subscription.given_back()
-        for subscription, number, message in self._joined:
-            if subscription.outstanding is not None:
-                subscription.outstanding.restore([(number, message)])
-                subscription.unsettled(1)
-        self._joined = []
-
-    def reject_alone(self, subscription: Subscription, number: int) -> bool:
-        """Reject a delivery for good, although the transaction is ending.
-
-        The delivery is a transacted subscription's, and the connection is ending, too.
-
-        That takes a commit, so it is possible only while the transaction holds nothing else.
-        Otherwise all comes again, and sooner or later this delivery does so first.
-
-        :returns: whether it was possible.
-        """
-        if self.touched:
-            return False
-        subscription.consumer.reject([number])
-        self.session.commit(_ignore)
-        return True
+        self._numbers: Final[dict[tuple[Subscription, str], int]] = {}
 
     def join(self, subscription: Subscription, number: int, message: Message) -> None:
         """Note a settlement of a subscription that is not transacted."""
         self.touched = True
-        self._joined.append((subscription, number, message))
+        self.joined.append((subscription, number, message))
         self._numbers[subscription, message.message_id] = number
 
     def cover(self, subscription: Subscription, number: int) -> None:
@@ -177,27 +89,178 @@ class Transaction:
                 return subscription, number
         return None
 
-    def joined(self, subscription: Subscription) -> bool:
-        """Whether the open transaction holds settlements of that subscription."""
-        return any(each is subscription for each, _, _ in self._joined)
 
-    def _close(self, head: Head) -> Done:
-        """End the transaction that the frame names.
+class Transactions:
+    """The transactions of one connection.
 
-        :returns: sends the RECEIPT, when the provider has answered.
+    :param transacted: the transacted subscriptions, in the order they were made.
+    :param holds: told of the bytes that are in memory for what was sent and acknowledged in all.
+    :param several: more than one may be open.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        receipts: Receipts,
+        transacted: Callable[[], Iterable[Subscription]],
+        holds: Callable[[int], None],
+        several: bool,
+    ) -> None:
+        self._connection: Final = connection
+        self._holds: Final = holds
+        self._receipts: Final = receipts
+        self._transacted: Final = transacted
+        self.several: Final = several
+        self._open: Final[dict[str, Transaction]] = {}
+        #: Sessions without a transaction; transacted subscriptions are the first one's.
+        self._idle: Final[list[ProviderSession]] = []
+        self._octets = 0
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Transaction]:
+        """Those that are open."""
+        return iter(self._open.values())
+
+    @property
+    def only(self) -> Transaction | None:
+        """The open one, where there are not several."""
+        return next(iter(self._open.values()), None)
+
+    def named(self, identifier: str, command: str) -> Transaction:
+        """Return the open transaction that ``transaction`` of ``command`` names.
+
+        :raises CommandRefused: there is none of that name.
         """
-        self.require(_identifier(head), head.command)
-        self.current = None
-        self.touched = False
-        if self.octets:
-            self.octets = 0
-            self._holds(0)
-        self._covered = {}
-        self._numbers = {}
+        found = self._open.get(identifier)
+        if found is not None:
+            return found
+        only = self.only
+        if only is None:
+            raise CommandRefused(
+                f"{command} in transaction '{identifier[:100]}', and none is open on this connection"
+            )
+        if len(self._open) > 1:
+            raise CommandRefused(
+                f"{command} in transaction '{identifier[:100]}', which is not open on this connection"
+            )
+        raise CommandRefused(
+            f"{command} in transaction '{identifier[:100]}', and the open one is '{only.identifier[:100]}'"
+        )
+
+    def sent(self, session: ProviderSession, messages: Sequence[Message]) -> None:
+        """Count what was sent in a session's transaction, until that ends."""
+        for transaction in self._open.values():
+            if transaction.session is session:
+                self._count(transaction, sum([message.weight for message in messages]))
+
+    def settled(self, transaction: Transaction, messages: Sequence[Message]) -> None:
+        """Count settled deliveries, which are in memory until it ends."""
+        octets = sum([message.weight for message in messages])
+        self._count(transaction, octets + _ACKNOWLEDGEMENT * len(messages))
+
+    def _count(self, transaction: Transaction, octets: int) -> None:
+        transaction.octets += octets
+        self._octets += octets
+        self._holds(self._octets)
+
+    def begin(self, head: Head) -> None:
+        """Open one: transacted subscriptions are delivered to from now on.
+
+        :raises CommandRefused: it is open, or too many are.
+        :raises MessagingError: the provider has no transactions.
+        """
+        identifier = _identifier(head)
+        if identifier in self._open:
+            raise CommandRefused(
+                f"BEGIN of transaction '{identifier[:100]}', which is open already"
+            )
+        if len(self._open) >= MOST_OPEN:
+            raise CommandRefused(
+                f"one transaction too many: {MOST_OPEN} is the limit of a connection"
+            )
+        session = self._idle.pop() if self._idle else self._connection.session(Mode.TRANSACTED)
+        self._open[identifier] = Transaction(identifier, session)
+        self._receipts.release(self._receipts.open(head.headers.get("receipt")))
+        for subscription in self._transacted():
+            subscription.free(Hold.NO_TRANSACTION)
+
+    def commit(self, head: Head) -> None:
+        """Make all that was sent and acknowledged in one durable, together.
+
+        The RECEIPT follows when it is.
+
+        Deliveries not acknowledged stay outstanding for the next transaction.
+        """
+        transaction = self._close(head)
+        transaction.session.commit(self._answer(head, transaction.receipts))
+        # Should the commit fail, the connection ends; so the records may run ahead of it.
+        for subscription in self._transacted():
+            outstanding = subscription.outstanding
+            if outstanding is not None:
+                subscription.settled(len(outstanding.take(outstanding.up_to(subscription.acked))))
+
+    def abort(self, head: Head) -> None:
+        """Forget all that was sent and acknowledged in one.
+
+        What transacted subscriptions had received comes again after the next BEGIN.
+        """
+        transaction = self._close(head)
+        transaction.session.rollback(self._answer(head))
+        for subscription in self._transacted():
+            subscription.given_back()
+        for subscription, number, message in transaction.joined:
+            if subscription.outstanding is not None:
+                subscription.outstanding.restore([(number, message)])
+                subscription.unsettled(1)
+
+    def reject_alone(self, subscription: Subscription, number: int) -> bool:
+        """Reject a delivery for good, although the transaction is ending.
+
+        The delivery is a transacted subscription's, and the connection is ending, too.
+
+        That takes a commit, so it is possible only while the transaction holds nothing else.
+        Otherwise all comes again, and sooner or later this delivery does so first.
+
+        :returns: whether it was possible.
+        """
+        only = self.only
+        if only is not None and only.touched:
+            return False
+        subscription.consumer.reject([number])
+        subscription.session.commit(_ignore)
+        return True
+
+    def joined(self, subscription: Subscription) -> bool:
+        """Whether an open transaction holds settlements of that subscription."""
+        return any(
+            each is subscription
+            for transaction in self._open.values()
+            for each, _, _ in transaction.joined
+        )
+
+    def _close(self, head: Head) -> Transaction:
+        """End the transaction that the frame names."""
+        transaction = self.named(_identifier(head), head.command)
+        del self._open[transaction.identifier]
+        self._idle.append(transaction.session)
+        if transaction.octets:
+            self._octets -= transaction.octets
+            self._holds(self._octets)
         for subscription in self._transacted():
             subscription.hold(Hold.NO_TRANSACTION)
+        return transaction
+
+    def _answer(self, head: Head, others: Sequence[str] = ()) -> Done:
+        """Send the RECEIPT when the provider has answered, and others behind it."""
         receipt = head.headers.get("receipt")
-        return self._receipts.completing(self._receipts.open(receipt), receipt)
+        done = self._receipts.completing(self._receipts.open(receipt), receipt)
+        for other in others:
+            # They cannot come before it does.
+            self._receipts.release(self._receipts.open(other))
+        return done
 
 
 def _identifier(head: Head) -> str:

@@ -16,10 +16,12 @@ class ProtocolError(Exception):
         a header, which may be a passcode.
     :param receipt_id: the value of the bad frame's ``receipt`` header where that was read before
         the fault, for ERROR's ``receipt-id``.
+    :param command: that is unknown; "" where something else is wrong.
     """
 
-    def __init__(self, message: str, receipt_id: str | None = None) -> None:
+    def __init__(self, message: str, receipt_id: str | None = None, command: str = "") -> None:
         super().__init__(message)
+        self.command = command
         self.message = message
         self.receipt_id = receipt_id
 

@@ -22,6 +22,7 @@ Milder, because clients in use need it:
 - Header values of CONNECT, STOMP and CONNECTED are not unescaped (STOMP 1.2, "Value Encoding"; 1.1 clients rely on it as well).
 - 1.0: spaces and tabs around names and values are removed (1.0 has no rule, its peers do so); any frame may have a body. A CONNECT is read before
   its version is known: it is trimmed only if its ``accept-version`` offers neither 1.1 nor 1.2, which forbid trimming.
+- Ends of lines may stand between the blank line and the NUL of a frame that has no body, in every version: ActiveMQ's clients send one.
 - Headers are UTF-8 in 1.0, too, which names no encoding.
 - ``content-length`` may have leading zeros, up to 18 digits in all.
 

@@ -59,7 +59,9 @@ def read_head(block: bytes, version: Version) -> Head:
     lines = [line[:-1] if line.endswith("\r") else line for line in text.split("\n")[:-2]]
     command = lines[0]
     if command not in COMMANDS:
-        raise ProtocolError(f"unknown command '{shown(command)}'", receipt_of(block, version))
+        raise ProtocolError(
+            f"unknown command '{shown(command)}'", receipt_of(block, version), shown(command)
+        )
     try:
         headers = _headers(lines, version)
         return Head(command, headers, content_length(headers))

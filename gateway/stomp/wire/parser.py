@@ -203,7 +203,7 @@ class FrameParser:
             if error is not None:
                 if found:
                     break
-                raise ProtocolError(error.message, error.receipt_id)
+                raise ProtocolError(error.message, error.receipt_id, error.command)
             if self._starved:
                 break
             if self._pending is None:
@@ -435,7 +435,7 @@ class FrameParser:
     def _drop(self, error: ProtocolError) -> None:
         """Nothing is read after `error`; let go of all that is held."""
         # Another one, since its traceback would hold the reader.
-        self._error = ProtocolError(error.message, error.receipt_id)
+        self._error = ProtocolError(error.message, error.receipt_id, error.command)
         self._take_data(b"")
         self._pending = None
         self._chunks.clear()

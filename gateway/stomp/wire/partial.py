@@ -21,6 +21,10 @@ _V1_0: Final = Version.V1_0
 _PADDING: Final = PADDING.encode()
 
 
+#: Ends of lines that a frame without a body may have before its NUL.
+_MOST_LINE_ENDS: Final = 16
+
+
 class PartialFrame:
     """What is known of the frame at the front of a stream.
 
@@ -234,6 +238,10 @@ class PartialFrame:
             return self._search_nul(octets, start, head)
         # A frame that may have no body is like one that says it has none.
         stop = body_at + max(length, 0)
+        if length < 0:
+            most = min(len(octets), body_at + _MOST_LINE_ENDS)
+            while stop < most and octets[stop] in b"\r\n":
+                stop += 1
         if len(octets) <= stop:
             return -1
         if octets[stop] == 0:

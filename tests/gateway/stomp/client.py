@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.address import IPv4Address
@@ -16,6 +17,7 @@ from gateway.instance.memory.budget import MemoryBudget, State
 from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters
+from gateway.stomp.profiles import OPENMQ
 from gateway.stomp.service import StompFactory
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions, TransportOptions
@@ -75,7 +77,7 @@ class Server:
             self.clock,
             self.turn,
             self.provider,
-            session or SessionOptions(server="stomp-gateway/test"),
+            session or SessionOptions(profile=replace(OPENMQ, server="stomp-gateway/test")),
             transport or TransportOptions(),
             None if transformer is None else Transforming(transformer),
             self.counters,

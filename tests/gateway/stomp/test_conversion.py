@@ -217,7 +217,7 @@ def test_jmsxuserid_is_told_only_where_the_operator_says_so() -> None:
 
 def test_the_settings_defaults_are_those_of_the_options() -> None:
     options = StompOptions.read(read(SETTINGS, None)[0], "1.2.3")
-    assert options.session.server == "stomp-gateway/1.2.3"
+    assert options.session.profile.server == "stomp-gateway/1.2.3"
     defaults = StompOptions()
     assert options.transport == defaults.transport
     assert (options.tcp_port, options.tls_port, options.tcp_enabled, options.tls_enabled) == (

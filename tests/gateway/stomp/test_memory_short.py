@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.instance.memory.budget import State
+from gateway.stomp.profiles import STANDARD
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import message
@@ -160,7 +161,7 @@ def test_a_transaction_that_never_fits_is_refused_at_once() -> None:
 @pytest.mark.parametrize("kind", ["joined", "cumulative", "transacted"])
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
 def test_what_is_acknowledged_in_a_transaction_counts_until_it_is_over(kind: str, end: str) -> None:
-    server = Server(SessionOptions(join_acknowledgements=True), memory=100 * _MIB)
+    server = Server(SessionOptions(profile=STANDARD), memory=100 * _MIB)
     client = server.connected()
     how = {
         "joined": "ack:client-individual",
@@ -187,7 +188,7 @@ def test_what_is_acknowledged_in_a_transaction_counts_until_it_is_over(kind: str
 
 def test_acknowledgements_without_room_are_refused() -> None:
     server = Server(
-        SessionOptions(join_acknowledgements=True),
+        SessionOptions(profile=STANDARD),
         memory=100 * _MIB,
         percent={State.TRANSACTIONS: 2},
     )

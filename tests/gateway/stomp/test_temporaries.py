@@ -24,9 +24,9 @@ from tests.gateway.stomp.client import Client, Server
     ],
 )
 def test_prefixes_mean_what_the_table_says(text: str, meant: object) -> None:
-    assert destinations.parse(text, "destination") == meant
+    assert destinations.PLAIN.parse(text, "destination") == meant
     if isinstance(meant, Destination):
-        assert destinations.parse(destinations.spell(meant), "destination") == meant
+        assert destinations.PLAIN.parse(destinations.spell(meant), "destination") == meant
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_prefixes_mean_what_the_table_says(text: str, meant: object) -> None:
 )
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(CommandRefused, match="reply-to"):
-        destinations.parse(text, "reply-to")
+        destinations.PLAIN.parse(text, "reply-to")
 
 
 def test_one_name_is_one_destination_in_every_frame_of_a_connection(

@@ -7,6 +7,7 @@ import pytest
 from gateway.messaging.errors import OutcomeUnknown, TransactionTooLarge
 from gateway.messaging.message import BodyType
 from gateway.messaging.provider import Mode
+from gateway.stomp.profiles import STANDARD
 from gateway.stomp.settings import SessionOptions
 from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import RecordingSession, message
@@ -223,7 +224,7 @@ def test_a_transaction_header_for_a_subscription_that_is_not_transacted_is_an_er
 
 
 def test_where_the_operator_lets_them_join_they_take_effect_with_commit() -> None:
-    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client = Server(SessionOptions(profile=STANDARD)).connected()
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client-individual\n\n", BEGIN)
     consumer = client.consumer()
     consumer.push(message(), message())
@@ -243,7 +244,7 @@ def test_where_the_operator_lets_them_join_they_take_effect_with_commit() -> Non
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_room_that_an_aborted_acknowledgement_made_is_not_made_again(ack: str) -> None:
-    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client = Server(SessionOptions(profile=STANDARD)).connected()
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\nprefetch-count:1\n\n", BEGIN)
     consumer = client.consumer()
     consumer.push(message())
@@ -265,7 +266,7 @@ def test_room_that_an_aborted_acknowledgement_made_is_not_made_again(ack: str) -
 def test_what_a_later_acknowledgement_in_the_transaction_covers_may_be_acknowledged_too(
     name: str,
 ) -> None:
-    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client = Server(SessionOptions(profile=STANDARD)).connected()
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
     client.consumer().push(*[message(identifier=f"ID-{number}") for number in (1, 2, 3, 4)])
     client.read()
@@ -291,7 +292,7 @@ def test_what_a_later_acknowledgement_in_the_transaction_covers_may_be_acknowled
     ],
 )
 def test_what_was_settled_otherwise_is_an_error_as_before(ack: str, again: str) -> None:
-    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client = Server(SessionOptions(profile=STANDARD)).connected()
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
     client.consumer().push(*[message(identifier=f"ID-{number}") for number in (1, 2, 3)])
     client.read()
@@ -301,7 +302,7 @@ def test_what_was_settled_otherwise_is_an_error_as_before(ack: str, again: str) 
 
 @pytest.mark.parametrize(("end", "answer"), [(COMMIT, "ERROR"), (ABORT, "RECEIPT")])
 def test_what_was_covered_is_so_until_the_transaction_ends(end: str, answer: str) -> None:
-    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client = Server(SessionOptions(profile=STANDARD)).connected()
     client.say("SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n", BEGIN)
     client.consumer().push(message(), message(), message())
     client.read()
@@ -315,7 +316,7 @@ def test_what_was_covered_is_so_until_the_transaction_ends(end: str, answer: str
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
 def test_and_with_abort_they_are_outstanding_again(ack: str) -> None:
-    client = Server(SessionOptions(join_acknowledgements=True)).connected()
+    client = Server(SessionOptions(profile=STANDARD)).connected()
     client.say(f"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:{ack}\n\n", BEGIN)
     client.consumer().push(message(identifier="ID-1"), message(identifier="ID-2"))
     client.read()

@@ -101,6 +101,14 @@ def parser() -> FrameParser:
     return FrameParser(Limits(), Version.V1_2)
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\n" * 16])
+@pytest.mark.parametrize("version", ALL)
+def test_ends_of_lines_are_no_body(version: Version, ends: str) -> None:
+    wire = f"BEGIN\ntransaction:t\n\n{ends}\0SEND\nx:y\n\nz\0".encode()
+    frames, fault = read_alike(wire, version)
+    assert ([frame[0] for frame in frames], fault) == (["BEGIN", "SEND"], None)
+
+
 @pytest.mark.parametrize(
     ("version", "octets", "frames"),
     [

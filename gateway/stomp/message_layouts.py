@@ -1,0 +1,198 @@
+"""MESSAGE frames in the layouts of other servers.
+
+Owns which headers they have and in which order, for clients that compare whole frames or depend on
+what is missing. This gateway's own layout, which is faster, is that of
+:mod:`gateway.stomp.message_encoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from gateway.messaging.dead import ORIGINAL_DESTINATION
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Message
+from gateway.messaging.values import text_of
+from gateway.stomp import destinations
+from gateway.stomp.header_roles import shown_as
+from gateway.stomp.message_encoder import UnsendableBody
+from gateway.stomp.rabbitmq_names import RabbitMQNames
+from gateway.stomp.wire import Version, serialize
+
+
+class Delivered(NamedTuple):
+    """One delivery to one subscription.
+
+    :param subscription: the ``id`` that the client gave; None where it gave none.
+    :param subscribed: the text of the destination that it subscribed to.
+    :param session: of the connection, as CONNECTED has it.
+    :param token: what ``ack`` says; "" where nothing is to be acknowledged.
+    :param number: tells deliveries of the connection apart.
+    :param attempt: the delivery attempt, counted from 1.
+    :param own: what the connection calls temporary destinations of its own.
+    """
+
+    version: Version
+    subscription: str | None
+    subscribed: str
+    session: str
+    token: str
+    number: str
+    attempt: int
+    message: Message
+    own: Mapping[Destination, str]
+
+
+class Layout(Protocol):
+    """Makes MESSAGE frames."""
+
+    def frame(self, delivered: Delivered) -> bytes:
+        """Return the frame, with a line end behind it.
+
+        :raises UnsendableBody: the message is neither text nor bytes.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicLayout:
+    """That of ActiveMQ Classic: a text has no ``content-length``."""
+
+    def frame(self, delivered: Delivered) -> bytes:
+        """See :meth:`Layout.frame`."""
+        message = delivered.message
+        headers = message.headers
+        pairs: list[tuple[str, str]] = []
+        if delivered.subscription is not None:
+            pairs.append(("subscription", delivered.subscription))
+        if delivered.attempt > 1:
+            pairs.append(("redelivered", "true"))
+        if delivered.token:
+            pairs.append(("ack", delivered.token))
+        pairs += [
+            ("message-id", message.message_id),
+            ("destination", _spelt(headers.destination, delivered.own)),
+            ("timestamp", str(message.timestamp)),
+            ("expires", str(message.expires)),
+            ("priority", str(headers.priority)),
+        ]
+        pairs += _given(message, partial(_spelt, own=delivered.own))
+        if headers.persistent:
+            pairs.append(("persistent", "true"))
+        origin = headers.properties.get(ORIGINAL_DESTINATION)
+        if isinstance(origin, str):
+            pairs.append(("original-destination", origin))
+        return _frame(pairs, delivered, counted=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ArtemisLayout:
+    """That of Artemis: destinations as senders wrote them, ids of deliveries."""
+
+    def frame(self, delivered: Delivered) -> bytes:
+        """See :meth:`Layout.frame`."""
+        message = delivered.message
+        headers = message.headers
+        given = dict(headers.extras).get("destination")
+        pairs: list[tuple[str, str]] = []
+        if delivered.subscription is not None:
+            pairs.append(("subscription", delivered.subscription))
+        if delivered.token:
+            pairs.append(("ack", delivered.number))
+        kind = "ANYCAST" if headers.destination.kind is Kind.QUEUE else "MULTICAST"
+        pairs += [
+            ("message-id", delivered.number),
+            ("destination", given or destinations.spell(headers.destination)),
+            ("destination-type", kind),
+            ("expires", str(message.expires)),
+            ("redelivered", "true" if delivered.attempt > 1 else "false"),
+            ("priority", str(headers.priority)),
+            ("persistent", "true" if headers.persistent else "false"),
+            ("timestamp", str(message.timestamp)),
+        ]
+        pairs += _given(message, destinations.spell)
+        return _frame(pairs, delivered, delivered.version is not Version.V1_0)
+
+
+def _spelt(destination: Destination, own: Mapping[Destination, str]) -> str:
+    """Return ActiveMQ's name of a destination: own temporary ones differ."""
+    return own.get(destination) or destinations.spell_remote(destination)
+
+
+@dataclass(frozen=True, slots=True)
+class RabbitMQLayout:
+    """That of RabbitMQ: only what the SEND had, and the length last."""
+
+    names: RabbitMQNames
+
+    def frame(self, delivered: Delivered) -> bytes:
+        """See :meth:`Layout.frame`."""
+        message = delivered.message
+        headers = message.headers
+        tag = (
+            f"Q_{delivered.subscribed}"
+            if delivered.subscription is None
+            else f"T_{delivered.subscription}"
+        )
+        identifier = f"{tag}@@{delivered.session}@@{delivered.number}"
+        pairs: list[tuple[str, str]] = []
+        if delivered.subscription is not None:
+            pairs.append(("subscription", delivered.subscription))
+        pairs += [
+            ("destination", self.names.spell(headers.destination)),
+            ("message-id", identifier),
+            ("redelivered", "true" if delivered.attempt > 1 else "false"),
+        ]
+        if delivered.token and delivered.version is Version.V1_2:
+            pairs.append(("ack", identifier))
+        pairs += _given(message, self.names.reply)
+        if headers.persistent:
+            pairs.append(("persistent", "true"))
+        if headers.priority != DEFAULT_PRIORITY:
+            pairs.append(("priority", str(headers.priority)))
+        return _frame(pairs, delivered, counted=True)
+
+
+class _Spell(Protocol):
+    def __call__(self, destination: Destination, /) -> str: ...
+
+
+def _given(message: Message, spell: _Spell) -> list[tuple[str, str]]:
+    """The headers that the producer has given."""
+    headers = message.headers
+    pairs: list[tuple[str, str]] = []
+    properties = headers.properties
+    for name, value in properties.items():
+        if shown := shown_as(name):
+            pairs.append((shown, value if isinstance(value, str) else text_of(value)))
+    answer = None if headers.reply_to is None else spell(headers.reply_to)
+    for name, text in headers.extras:
+        if name == "reply-to":
+            answer = text
+        elif (shown := shown_as(name)) and name not in properties:
+            pairs.append((shown, text))
+    if headers.type is not None:
+        pairs.append(("type", headers.type))
+    if answer is not None:
+        pairs.append(("reply-to", answer))
+    if headers.correlation_id is not None:
+        pairs.append(("correlation-id", headers.correlation_id))
+    return pairs
+
+
+#: As those of the gateway's own layout, its frames are followed by a line end.
+_END: Final = b"\n"
+
+
+def _frame(pairs: list[tuple[str, str]], delivered: Delivered, counted: bool) -> bytes:
+    message = delivered.message
+    kind = message.headers.body_type
+    if kind is not BodyType.TEXT and kind is not BodyType.BYTES:
+        raise UnsendableBody(kind, message.headers.destination)
+    body = message.body
+    # Without a length the body ends at the first NUL.
+    if counted or kind is BodyType.BYTES or b"\0" in body:
+        pairs.append(("content-length", str(len(body))))
+    return serialize("MESSAGE", pairs, body, delivered.version) + _END

@@ -1,0 +1,253 @@
+"""The habits of STOMP servers, by profile.
+
+Owns in what the servers that clients come from differ where STOMP leaves it open, or where a server
+goes its own way. A profile sets all of it together, so that an application moves without a change.
+``docs/profiles.rst`` has the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from gateway.stomp.destinations import PLAIN, Naming, PlainNames
+from gateway.stomp.error_frames import OWN, SPOKEN, Wording
+from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
+from gateway.stomp.rabbitmq_names import RabbitMQNames
+from gateway.stomp.refusals import Refusal
+from gateway.stomp.wire import Version
+
+_NEVER: Final[frozenset[Version]] = frozenset()
+_ALWAYS: Final = frozenset(Version)
+
+
+class Nack(Enum):
+    """What NACK does with a message."""
+
+    #: It comes again as the redelivery policy says, and is dead in the end.
+    POLICY = "policy"
+    #: It comes again at once.
+    AGAIN = "again"
+    #: It is dead.
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One server's habits.
+
+    Connecting:
+
+    :param product: what ``server`` of CONNECTED says before the gateway's own name, with ``/`` and a
+        version; "" for nothing.
+    :param server: the whole header.
+    :param session: how ``session`` of CONNECTED begins.
+    :param session_length: characters of the rest of it.
+    :param tells_version: CONNECTED has ``version`` also where CONNECT has no ``accept-version``.
+    :param default_user: login and passcode of clients that give neither; "" for none.
+
+    Destinations and SEND:
+
+    :param naming: what destinations are called.
+    :param names: RabbitMQ's, whose exchanges subscriptions receive from; None elsewhere.
+    :param routing_types: ``destination-type`` and ``subscription-type`` say what a bare name is of.
+    :param message_types: ``amq-msg-type`` tells text from bytes.
+    :param persistent: messages are, where SEND does not say it.
+    :param refuses_message_id: SEND must not have a ``message-id``.
+    :param reply_to_as_text: ``reply-to`` may be any text, and goes through as it is.
+    :param replies_come_unasked: what is sent to a temporary queue that a SEND has named in
+        ``reply-to`` comes without a SUBSCRIBE.
+
+    Subscriptions:
+
+    :param default_ids: SUBSCRIBE and UNSUBSCRIBE may do without ``id`` in every version.
+    :param durable_by_flag: ``durable:true`` makes a subscription of a topic durable under its ``id``,
+        without a client identifier; several connections may share it.
+    :param ends_durable_in_use: UNSUBSCRIBE removes a durable subscription that the connection still
+        consumes from; else that is an ERROR.
+    :param unknown_ack_is_auto: so is a value of ``ack`` that STOMP does not have.
+    :param layout: of MESSAGE; None is the gateway's own.
+
+    Acknowledgements and transactions:
+
+    :param join_acknowledgements: ACK and NACK of any subscription may be made in a transaction.
+    :param several_transactions: a connection may have more than one open, and SUBSCRIBE is in none.
+    :param receipts_after_commit: the RECEIPT of a SEND in a transaction follows that of COMMIT.
+    :param strict_acknowledgements: in 1.2 only ``id`` names a delivery.
+    :param ignores_subscription: versions in which ``subscription`` of ACK and NACK is not looked at.
+    :param nack: what NACK does.
+    :param nacks_one: NACK is of one message, whatever ``ack`` of the subscription is.
+
+    Errors:
+
+    :param survives: versions in which a connection goes on after an ERROR over a frame that changed
+        nothing.
+    :param fatal: after these it does not.
+    :param wording: of ERROR.
+    """
+
+    name: str
+    product: str = ""
+    server: str = "stomp-gateway"
+    session: str = ""
+    session_length: int = 32
+    tells_version: bool = True
+    default_user: str = ""
+    naming: Naming = PLAIN
+    names: RabbitMQNames | None = None
+    routing_types: bool = False
+    message_types: bool = False
+    persistent: bool = True
+    refuses_message_id: bool = False
+    reply_to_as_text: bool = False
+    replies_come_unasked: bool = False
+    default_ids: bool = False
+    durable_by_flag: bool = False
+    ends_durable_in_use: bool = True
+    unknown_ack_is_auto: bool = False
+    layout: Layout | None = None
+    join_acknowledgements: bool = False
+    several_transactions: bool = False
+    receipts_after_commit: bool = False
+    strict_acknowledgements: bool = False
+    ignores_subscription: frozenset[Version] = _NEVER
+    nack: Nack = Nack.POLICY
+    nacks_one: bool = False
+    survives: frozenset[Version] = _NEVER
+    fatal: frozenset[Refusal] = frozenset()
+    wording: Wording = OWN
+
+    def session_of(self, identifier: str) -> str:
+        """Return ``session`` of CONNECTED, from a connection's identifier."""
+        return self.session + identifier[: self.session_length]
+
+    def adapted(self, version: str, server: str = "", join: bool | None = None) -> Profile:
+        """Return the profile as an operator has it.
+
+        :param version: this software's, for the ``server`` header.
+        :param server: another value of that header; "" for none.
+        :param join: whether acknowledgements join transactions; None as the profile says.
+        """
+        return replace(
+            self,
+            server=server or f"{self.product} stomp-gateway/{version}".lstrip(),
+            join_acknowledgements=self.join_acknowledgements if join is None else join,
+        )
+
+
+#: Open MQ's Table 12-11, and what this project has decided where that is silent.
+OPENMQ: Final = Profile("openmq")
+
+#: STOMP's specification, where it says more than Open MQ's table.
+STANDARD: Final = Profile(
+    "standard",
+    join_acknowledgements=True,
+    several_transactions=True,
+    reply_to_as_text=True,
+)
+
+ACTIVEMQ: Final = Profile(
+    "activemq",
+    "ActiveMQ/5.17",
+    session="ID:",
+    default_user="guest",
+    naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True),
+    message_types=True,
+    persistent=False,
+    reply_to_as_text=True,
+    ends_durable_in_use=False,
+    unknown_ack_is_auto=True,
+    layout=ClassicLayout(),
+    join_acknowledgements=True,
+    several_transactions=True,
+    strict_acknowledgements=True,
+    ignores_subscription=frozenset((Version.V1_0,)),
+    nack=Nack.DEAD,
+    nacks_one=True,
+    survives=_ALWAYS,
+    wording=Wording(
+        {
+            Refusal.EMPTY_DESTINATION: (
+                "Invalid empty or 'null' Destination header",
+                "Invalid empty or 'null' Destination header\n",
+            ),
+        }
+    ),
+)
+
+ARTEMIS: Final = Profile(
+    "artemis",
+    "ActiveMQ-Artemis/2.28",
+    default_user="guest",
+    tells_version=False,
+    naming=PlainNames(bare=True, dead="DLQ"),
+    routing_types=True,
+    persistent=False,
+    reply_to_as_text=True,
+    default_ids=True,
+    unknown_ack_is_auto=True,
+    layout=ArtemisLayout(),
+    join_acknowledgements=True,
+    several_transactions=True,
+    strict_acknowledgements=True,
+    ignores_subscription=frozenset((Version.V1_0,)),
+    nack=Nack.DEAD,
+    survives=frozenset((Version.V1_0, Version.V1_1)),
+)
+
+_RABBITMQ_NAMES: Final = RabbitMQNames()
+RABBITMQ: Final = Profile(
+    "rabbitmq",
+    "RabbitMQ/3.10",
+    session="session-",
+    session_length=22,
+    default_user="guest",
+    naming=_RABBITMQ_NAMES,
+    names=_RABBITMQ_NAMES,
+    persistent=False,
+    refuses_message_id=True,
+    reply_to_as_text=True,
+    replies_come_unasked=True,
+    default_ids=True,
+    durable_by_flag=True,
+    layout=RabbitMQLayout(_RABBITMQ_NAMES),
+    join_acknowledgements=True,
+    several_transactions=True,
+    receipts_after_commit=True,
+    strict_acknowledgements=True,
+    ignores_subscription=_ALWAYS,
+    nack=Nack.AGAIN,
+    survives=_ALWAYS,
+    fatal=frozenset((Refusal.DUPLICATE_SUBSCRIPTION, Refusal.NO_EXCHANGE, Refusal.ACCESS)),
+    # As 3.10 has them, ends of lines included.
+    wording=Wording(
+        {
+            Refusal.UNKNOWN_COMMAND: ("Bad command", 'Could not interpret command "{}"\n'),
+            Refusal.NOT_CONNECTED: ("Illegal command", "You must log in using CONNECT first"),
+            Refusal.VERSION: ("Version mismatch", f"Supported versions are {SPOKEN}\n"),
+            Refusal.LOGIN: ("Bad CONNECT", "Access refused for user '{}'\n"),
+            Refusal.ACCESS: ("access_refused", "ACCESS_REFUSED - {}"),
+            Refusal.NO_DESTINATION: (
+                "Missing destination",
+                "\"{}\" must include a 'destination' header\n",
+            ),
+            Refusal.HEADER: ("Invalid header", "'{}' is not allowed on 'SEND'.\n"),
+            Refusal.NO_DELIVERY: ("Missing header", "{}\n"),
+            Refusal.DUPLICATE_SUBSCRIPTION: (
+                "Duplicated subscription identifier",
+                "A subscription identified by '{}' already exists.",
+            ),
+            Refusal.DURABLE_WITHOUT_ID: (
+                "Missing Header",
+                "Header 'id' is required for durable subscriptions",
+            ),
+        },
+        versions=True,
+    ),
+)
+
+#: By their names, the default first.
+PROFILES: Final[dict[str, Profile]] = {
+    profile.name: profile for profile in (OPENMQ, STANDARD, ACTIVEMQ, ARTEMIS, RABBITMQ)
+}

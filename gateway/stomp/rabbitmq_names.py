@@ -1,0 +1,130 @@
+"""RabbitMQ's names of destinations, as far as they have a meaning here.
+
+Exchanges are topics: ``/exchange/amq.topic/KEY`` is the topic KEY, ``/exchange/amq.direct/KEY`` the
+topic ``amq.direct.KEY``, and what is sent to ``/exchange/amq.fanout`` goes to all who subscribe to
+it, whatever the key. Others do not exist. A ``#`` at the end of a subscription's topic is ``>``.
+
+RabbitMQ's texts are here where clients compare them (RabbitMQ 3.10, measured).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+from urllib.parse import quote, unquote
+
+from gateway.messaging.destination import Destination, Kind
+from gateway.stomp.destinations import LocalTemporary
+from gateway.stomp.refusals import CommandRefused, Refusal
+
+_FORMS: Final = "/temp-queue, /exchange, /topic, /queue, /amq/queue, /reply-queue/"
+_DIRECT: Final = "amq.direct."
+#: Exchanges that ignore the key.
+_FANNED: Final = ("amq.fanout", "amq.headers")
+#: What RabbitMQ writes as it is in the names of MESSAGE.
+_UNQUOTED: Final = " !\"#$&'()*+,:;<=>?@[\\]^`{|}~"
+
+
+class RabbitMQNames:
+    """See :class:`~gateway.stomp.destinations.Naming`."""
+
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary:
+        """See :meth:`~gateway.stomp.destinations.Naming.parse`."""
+        if not text:
+            raise CommandRefused(
+                "Destination cannot be blank",
+                refusal=Refusal.EMPTY_DESTINATION,
+                summary="Invalid destination",
+            )
+        if not text.startswith("/"):
+            return Destination(Kind.QUEUE, unquote(text))
+        first, _, rest = text[1:].partition("/")
+        rest = text[1 + len(first) :]
+        if first == "queue":
+            return Destination(Kind.QUEUE, _one(rest, "queue"))
+        if first == "topic":
+            return Destination(Kind.TOPIC, _wild(_one(rest, "topic")))
+        if first == "exchange":
+            return _exchange(rest)
+        if first == "amq" and (rest == "/queue" or rest.startswith("/queue/")):
+            return Destination(Kind.QUEUE, _one(rest[len("/queue") :], "amqqueue"))
+        if first == "temp-queue":
+            return LocalTemporary(Kind.QUEUE, _one(rest, "temp_queue"))
+        if first == "reply-queue" and len(rest) > 1:
+            return Destination(Kind.QUEUE, rest[1:], True)
+        raise CommandRefused(
+            f"'{text[:200]}' is not a valid destination.\nValid destination types are: {_FORMS}.\n",
+            summary="Unknown destination",
+        )
+
+    def spell(self, destination: Destination) -> str:
+        """Return what ``destination`` of MESSAGE says."""
+        name = destination.name
+        if destination.kind is Kind.QUEUE:
+            return f"/queue/{_quoted(name)}"
+        if name.startswith(_DIRECT):
+            return f"/exchange/amq.direct/{_quoted(name[len(_DIRECT) :])}"
+        for fanned in _FANNED:
+            if name.startswith(f"{fanned}."):
+                key = name[len(fanned) + 1 :]
+                return f"/exchange/{fanned}" + (f"/{_quoted(key)}" if key != _KEYLESS else "")
+        return f"/topic/{_quoted(name)}"
+
+    def reply(self, destination: Destination) -> str:
+        """Return what ``reply-to`` of MESSAGE says."""
+        if destination.temporary and destination.kind is Kind.QUEUE:
+            return f"/reply-queue/{destination.name}"
+        return self.spell(destination)
+
+    def source(self, destination: Destination) -> Destination:
+        """Return what a subscription to a destination receives from.
+
+        That of an exchange that ignores the key receives whatever has any.
+        """
+        for fanned in _FANNED:
+            if destination.kind is Kind.TOPIC and destination.name.startswith(f"{fanned}."):
+                return Destination(Kind.TOPIC, f"{fanned}.>")
+        return destination
+
+
+#: Stands for no key, as a name has at least one level.
+_KEYLESS: Final = "none"
+
+
+def _exchange(rest: str) -> Destination:
+    """The topic that stands for an exchange and its key."""
+    parts = rest.split("/")[1:]
+    if not 1 <= len(parts) <= 2 or not parts[0]:
+        _invalid(rest, "exchange")
+    name, key = unquote(parts[0]), unquote(parts[1]) if len(parts) == 2 else ""
+    if name in _FANNED:
+        return Destination(Kind.TOPIC, f"{name}.{key or _KEYLESS}")
+    if name == "amq.direct":
+        return Destination(Kind.TOPIC, f"{_DIRECT}{key or _KEYLESS}")
+    if name == "amq.topic" and key:
+        return Destination(Kind.TOPIC, _wild(key))
+    raise CommandRefused(
+        f"NOT_FOUND - no exchange '{name[:200]}' in vhost '/'",
+        refusal=Refusal.NO_EXCHANGE,
+        summary="not_found",
+    )
+
+
+def _one(rest: str, kind: str) -> str:
+    """The name after a prefix, which has no slash."""
+    if len(rest) < 2 or "/" in rest[1:]:
+        _invalid(rest, kind)
+    return unquote(rest[1:])
+
+
+def _wild(name: str) -> str:
+    return name[:-1] + ">" if name == "#" or name.endswith(".#") else name
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe=_UNQUOTED)
+
+
+def _invalid(rest: str, kind: str) -> NoReturn:
+    raise CommandRefused(
+        f"'{rest[:200]}' is not a valid {kind} destination\n", summary="Invalid destination"
+    )

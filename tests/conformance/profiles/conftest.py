@@ -1,0 +1,59 @@
+"""A gateway with a listener for each profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from uuid import uuid4
+
+import pytest
+
+from tests.conformance.client import Client
+from tests.gateway_process import GatewayProcess, free_port
+
+PROFILES = ("openmq", "standard", "activemq", "artemis", "rabbitmq")
+
+#: Gives a client that is CONNECTED to the listener of a profile, in a version.
+Join = Callable[..., Client]
+
+
+@pytest.fixture(scope="package")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
+    """The port of each profile's listener."""
+    ports = {profile: free_port() for profile in PROFILES}
+    settings = {
+        f"imq.bridge.stomp.listener.{profile}.{name}": value
+        for profile, port in ports.items()
+        for name, value in (("port", str(port)), ("profile", profile))
+    }
+    with GatewayProcess(tmp_path_factory.mktemp("profiles"), settings=settings):
+        yield ports
+
+
+@pytest.fixture
+def dial(ports: dict[str, int]) -> Iterator[Callable[[str], Client]]:
+    """Open a socket to the listener of a profile, and send nothing."""
+    with ExitStack() as opened:
+
+        def dialled(profile: str) -> Client:
+            client = opened.enter_context(closing(Client(ports[profile])))
+            client.counted = profile != "activemq"
+            return client
+
+        yield dialled
+
+
+@pytest.fixture
+def join(dial: Callable[[str], Client]) -> Join:
+    def joined(profile: str, version: str = "1.2", **headers: str) -> Client:
+        client = dial(profile)
+        client.connect(version, **headers)
+        return client
+
+    return joined
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return f"profiles.{uuid4().hex}"

@@ -1,0 +1,338 @@
+"""The table of ``docs/profiles.rst``, cell by cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.client import Client, Closed, Frame
+from tests.conformance.profiles.conftest import PROFILES, Join
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "profiles.rst"
+
+#: The rows that have a test: the cells by profile.
+ROWS: dict[str, dict[str, str]] = {}
+
+Check = Callable[..., None]
+
+
+def row(title: str, **cells: str) -> Callable[[Check], Any]:
+    """A test for a row of the table, for each of its cells.
+
+    :param cells: by profile; ``others`` stands for those that are not named.
+    """
+    filled = {profile: cells.get(profile, cells.get("others", "")) for profile in PROFILES}
+    ROWS[title] = filled
+    return pytest.mark.parametrize(("profile", "cell"), list(filled.items()))
+
+
+def answer(client: Client) -> Frame:
+    """The next frame that is no MESSAGE."""
+    while (frame := client.frame()).command == "MESSAGE":
+        pass
+    return frame
+
+
+def is_closed(client: Client) -> bool:
+    """Whether the gateway has closed the connection, rather than go on."""
+    try:
+        client.ask("SEND", {"destination": "/topic/unheard"})
+    except (Closed, BrokenPipeError, ConnectionResetError):
+        return True
+    return False
+
+
+@row(
+    "``server`` of CONNECTED begins with",
+    openmq="stomp-gateway/",
+    standard="stomp-gateway/",
+    activemq="ActiveMQ/",
+    artemis="ActiveMQ-Artemis/",
+    rabbitmq="RabbitMQ/",
+)
+def test_server(join: Join, profile: str, cell: str) -> None:
+    connected = join(profile).connected
+    assert connected is not None
+    assert connected["server"].startswith(cell)
+    assert "stomp-gateway/" in connected["server"]
+
+
+@row(
+    "``session`` of CONNECTED begins with",
+    activemq="ID:",
+    rabbitmq="session-",
+    others="anything",
+)
+def test_session(join: Join, profile: str, cell: str) -> None:
+    connected = join(profile).connected
+    assert connected is not None
+    assert connected["session"].startswith("" if cell == "anything" else cell)
+
+
+@row("``version`` without ``accept-version``", artemis="none", others="1.0")
+def test_version(dial: Callable[[str], Client], profile: str, cell: str) -> None:
+    client = dial(profile)
+    connected = client.connect(None)
+    assert connected.headers.get("version", "none") == cell
+
+
+@row("CONNECT without login", openmq="ERROR", standard="ERROR", others="is guest")
+def test_login(dial: Callable[[str], Client], profile: str, cell: str) -> None:
+    client = dial(profile)
+    client.send("CONNECT", {"accept-version": "1.2"})
+    assert client.frame().command == ("ERROR" if cell == "ERROR" else "CONNECTED")
+
+
+@row("a name alone, ``orders``", openmq="ERROR", standard="ERROR", others="is a queue")
+def test_bare_names(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send("SEND", {"destination": name, "receipt": "r"}, "body")
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+    if cell != "ERROR":
+        with_prefix = join("openmq")
+        with_prefix.subscribe(f"/queue/{name}")
+        assert with_prefix.message().text == "body"
+
+
+@row("``reply-to`` that is no destination", openmq="ERROR", others="goes through")
+def test_reply_to(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send(
+        "SEND", {"destination": f"/queue/{name}", "reply-to": "some text", "receipt": "r"}, "body"
+    )
+    if cell == "ERROR":
+        client.error("reply-to")
+        return
+    assert answer(client).command == "RECEIPT"
+    if profile != "standard":
+        client.subscribe(f"/queue/{name}")
+        assert client.message()["reply-to"] == "some text"
+
+
+@row("SEND without ``persistent``", openmq="persistent", standard="persistent", others="not")
+def test_persistence(join: Join, name: str, profile: str, cell: str) -> None:
+    join(profile).put(f"/queue/{name}", "body")
+    receiver = join("openmq")
+    receiver.subscribe(f"/queue/{name}")
+    assert receiver.message().headers.get("persistent") == (
+        "true" if cell == "persistent" else None
+    )
+
+
+@row("SEND with ``message-id``", rabbitmq="ERROR", others="is ignored")
+def test_message_id(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send("SEND", {"destination": f"/queue/{name}", "message-id": "m", "receipt": "r"})
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("SUBSCRIBE without ``id`` in 1.1 and 1.2", artemis="taken", rabbitmq="taken", others="ERROR")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_no_id(join: Join, name: str, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "receipt": "r"})
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+    if cell == "taken":
+        client.put(f"/queue/{name}2", "body")
+        client.ask("UNSUBSCRIBE", {"destination": f"/queue/{name}"})
+
+
+@row("an unknown value of ``ack``", activemq="is auto", artemis="is auto", others="ERROR")
+def test_unknown_ack(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send(
+        "SUBSCRIBE", {"destination": f"/queue/{name}", "id": "s", "ack": "x", "receipt": "r"}
+    )
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("ACK in a transaction", openmq="ERROR", others="joins it")
+def test_ack_joins(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    (message,) = client.hold(f"/queue/{name}", "body", ack="client")
+    client.send("BEGIN", transaction="t")
+    client.ack(message, transaction="t", receipt="a")
+    if cell == "ERROR":
+        client.error("ack.transaction")
+        return
+    assert answer(client).command == "RECEIPT"
+    client.ask("ABORT", transaction="t")
+    client.ack(message, receipt="b")
+    assert answer(client)["receipt-id"] == "b"
+    assert client.left(f"/queue/{name}") == []
+
+
+@row("transactions at once", openmq="1", others="100")
+def test_several_transactions(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    most = int(cell)
+    for number in range(most):
+        client.ask("BEGIN", transaction=f"t{number}")
+    for number in (0, most - 1):
+        client.send(
+            "SEND", {"destination": f"/queue/{name}", "transaction": f"t{number}"}, f"t{number}"
+        )
+    client.ask("COMMIT", transaction=f"t{most - 1}")
+    receiver = join("openmq")
+    receiver.subscribe(f"/queue/{name}")
+    assert receiver.message().text == f"t{most - 1}"
+    if most > 1:
+        client.ask("BEGIN", transaction="one more")
+        client.send("BEGIN", transaction="too many", receipt="r")
+        assert client.expect("ERROR")["receipt-id"] == "r"
+
+
+@row("RECEIPT of a SEND in a transaction", rabbitmq="after COMMIT", others="at once")
+def test_receipts_in_transactions(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send("BEGIN", transaction="t")
+    destination = {"destination": f"/queue/{name}", "transaction": "t"}
+    client.send("SEND", destination, "body", receipt="sent")
+    client.send("SEND", {"destination": f"/queue/{name}"}, "outside", receipt="outside")
+    client.send("COMMIT", transaction="t", receipt="committed")
+    order = [client.expect("RECEIPT")["receipt-id"] for _ in range(3)]
+    if cell == "at once":
+        assert order == ["sent", "outside", "committed"]
+    else:
+        assert order == ["outside", "committed", "sent"]
+
+
+@row(
+    "NACK",
+    openmq="as the redelivery policy says",
+    standard="as the redelivery policy says",
+    activemq="dead",
+    artemis="dead",
+    rabbitmq="comes again at once",
+)
+def test_nack(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    (message,) = client.hold(f"/queue/{name}", name, ack="client-individual")
+    client.nack(message)
+    if cell == "dead":
+        dead = join("openmq")
+        dead.subscribe("/queue/mq.sys.dmq")
+        while dead.message().text != name:
+            pass
+        assert client.left(f"/queue/{name}") == []
+        return
+    again = client.message()
+    assert (again.text, again["redelivered"]) == (name, "true")
+    pause = again.came - message.came
+    assert pause < 0.9 if cell == "comes again at once" else pause > 0.9
+
+
+@row("NACK with ``ack:client``", activemq="is of one message", others="is of all before")
+def test_nack_of_many(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    first, second = client.hold(f"/queue/{name}", "1", "2", ack="client")
+    client.nack(second, requeue="false", receipt="n")
+    assert answer(client).command == "RECEIPT"
+    assert client.left(f"/queue/{name}") == (["1"] if cell == "is of one message" else [])
+    assert first.text == "1"
+
+
+@row("ACK in 1.2 by ``message-id`` alone", openmq="taken", standard="taken", others="ERROR")
+def test_strict_ack(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    (message,) = client.hold(f"/queue/{name}", "body", ack="client")
+    client.send("ACK", {"message-id": message["message-id"], "receipt": "r"})
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("a wrong ``subscription`` of ACK in 1.1", rabbitmq="is ignored", others="ERROR")
+def test_wrong_subscription(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile, "1.1")
+    (message,) = client.hold(f"/queue/{name}", "body", ack="client")
+    client.send(
+        "ACK", {"message-id": message["message-id"], "subscription": "wrong", "receipt": "r"}
+    )
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row(
+    "``durable:true`` of a topic, without client-id",
+    rabbitmq="durable, and shared",
+    others="ERROR",
+)
+def test_durable_by_flag(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    durable = {
+        "destination": f"/topic/{name}",
+        "id": "d",
+        "durable": "true",
+        "auto-delete": "false",
+    }
+    client.send("SUBSCRIBE", {**durable, "receipt": "r"})
+    if cell == "ERROR":
+        assert answer(client).command == "ERROR"
+        return
+    assert answer(client).command == "RECEIPT"
+    other = join(profile)
+    client.ask("UNSUBSCRIBE", id="d")
+    single = {**durable, "ack": "client-individual", "prefetch-count": "1"}
+    for each in (client, other):
+        each.ask("SUBSCRIBE", single)
+    for body in ("1", "2"):
+        client.send("SEND", {"destination": f"/topic/{name}", "persistent": "true"}, body)
+    assert {client.message().text, other.message().text} == {"1", "2"}
+    for each in (client, other):
+        each.disconnect()
+    client = join(profile)
+    client.ask("SUBSCRIBE", durable)
+    assert {each.text for each in client.messages(2)} == {"1", "2"}
+    client.ask("UNSUBSCRIBE", id="d")
+    client.put(f"/topic/{name}", "kept", persistent="true")
+    client.ask("SUBSCRIBE", durable)
+    assert client.message().text == "kept"
+    client.ask("UNSUBSCRIBE", id="d", durable="true")
+    client.put(f"/topic/{name}", "lost", persistent="true")
+    client.ask("SUBSCRIBE", durable)
+    client.send("SEND", {"destination": f"/topic/{name}"}, "later")
+    assert client.message().text == "later"
+
+
+@row("UNSUBSCRIBE of a durable subscription in use", activemq="ERROR", others="removes it")
+def test_durable_in_use(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile, client_id=name)
+    durable = {"id": "s", "durable-subscriber-name": "d"}
+    client.ask("SUBSCRIBE", {**durable, "destination": f"/topic/{name}"})
+    client.send("UNSUBSCRIBE", {**durable, "receipt": "r"})
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row(
+    "after an ERROR over one frame the connection",
+    openmq="ends",
+    standard="ends",
+    activemq="goes on",
+    artemis="goes on, but in 1.2",
+    rabbitmq="goes on",
+)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_after_an_error(join: Join, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    client.send("ACK", {"id": "1-1", "message-id": "1-1", "subscription": "s", "receipt": "r"})
+    assert client.expect("ERROR")["receipt-id"] == "r"
+    goes_on = cell == "goes on" or (cell != "ends" and version == "1.1")
+    assert is_closed(client) is not goes_on
+
+
+def cells_of_the_document() -> dict[str, dict[str, str]]:
+    """The rows of the table as the page has them."""
+    text = DOCUMENT.read_text()
+    table = text[text.index(".. list-table::") :].split("\n\n\n")[0]
+    rows = [
+        [cell.strip() for cell in re.split(r"\n {5}- ?", "\n     - " + block)[1:]]
+        for block in re.split(r"\n {3}\* - ", table)[1:]
+    ]
+    profiles = [cell.strip("`") for cell in rows[0][1:]]
+    return {cells[0]: dict(zip(profiles, cells[1:], strict=True)) for cells in rows[1:] if cells}
+
+
+def test_the_page_says_what_is_tested() -> None:
+    assert cells_of_the_document() == ROWS
