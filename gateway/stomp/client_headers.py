@@ -137,6 +137,14 @@ def prefetch(headers: Headers) -> int | None:
     return int(number) or None
 
 
+def is_none_ahead(headers: Headers) -> bool:
+    """Whether a subscription asks for nothing ahead of what it has acknowledged, as in Artemis."""
+    return any(
+        headers.get(name, "").strip() == "0"
+        for name in ("consumer-window-size", "activemq.prefetchSize")
+    )
+
+
 def expiry(headers: Headers) -> tuple[int, int]:
     """Return when a message expires.
 

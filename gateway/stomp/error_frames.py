@@ -87,7 +87,7 @@ def error_frame(
     refusal, subject = refusal_of(error)
     if refusal is not None and refusal in wording.words:
         summary, text = wording.words[refusal]
-        text = text.replace("{}", subject)
+        summary, text = summary.replace("{}", subject), text.replace("{}", subject)
     elif isinstance(error, CommandRefused) and error.summary:
         summary, text = error.summary, error.reason
     headers = {"message": summary, "content-type": "text/plain"}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from gateway.messaging.dead import ORIGINAL_DESTINATION
+from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Message
 from gateway.messaging.values import text_of
@@ -58,7 +58,12 @@ class Layout(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClassicLayout:
-    """That of ActiveMQ Classic: a text has no ``content-length``."""
+    """That of ActiveMQ Classic: a text has no ``content-length``.
+
+    :param dead: what the dead message queue is called.
+    """
+
+    dead: str
 
     def frame(self, delivered: Delivered) -> bytes:
         """See :meth:`Layout.frame`."""
@@ -73,7 +78,7 @@ class ClassicLayout:
             pairs.append(("ack", delivered.token))
         pairs += [
             ("message-id", message.message_id),
-            ("destination", _spelt(headers.destination, delivered.own)),
+            ("destination", self._named(headers.destination, delivered.own)),
             ("timestamp", str(message.timestamp)),
             ("expires", str(message.expires)),
             ("priority", str(headers.priority)),
@@ -83,8 +88,12 @@ class ClassicLayout:
             pairs.append(("persistent", "true"))
         origin = headers.properties.get(ORIGINAL_DESTINATION)
         if isinstance(origin, str):
-            pairs.append(("original-destination", origin))
+            kind, _, name = origin.partition(":")
+            pairs.append(("original-destination", f"/{kind}/{name}"))
         return _frame(pairs, delivered, counted=False)
+
+    def _named(self, destination: Destination, own: Mapping[Destination, str]) -> str:
+        return self.dead if destination == DMQ else _spelt(destination, own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +105,9 @@ class ArtemisLayout:
         message = delivered.message
         headers = message.headers
         given = dict(headers.extras).get("destination")
-        pairs: list[tuple[str, str]] = []
-        if delivered.subscription is not None:
-            pairs.append(("subscription", delivered.subscription))
+        # Without an id Artemis makes one of the destination, and tells it.
+        subscription = delivered.subscription or f"subscription/{delivered.subscribed}"
+        pairs = [("subscription", subscription)]
         if delivered.token:
             pairs.append(("ack", delivered.number))
         kind = "ANYCAST" if headers.destination.kind is Kind.QUEUE else "MULTICAST"

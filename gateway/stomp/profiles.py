@@ -44,7 +44,8 @@ class Profile:
     :param server: the whole header.
     :param session: how ``session`` of CONNECTED begins.
     :param session_length: characters of the rest of it.
-    :param tells_version: CONNECTED has ``version`` also where CONNECT has no ``accept-version``.
+    :param tells_unasked: CONNECTED has ``version`` and ``heart-beat`` also where CONNECT has nothing
+        of them.
     :param default_user: login and passcode of clients that give neither; "" for none.
 
     Destinations and SEND:
@@ -66,6 +67,8 @@ class Profile:
         without a client identifier; several connections may share it.
     :param ends_durable_in_use: UNSUBSCRIBE removes a durable subscription that the connection still
         consumes from; else that is an ERROR.
+    :param takes_one_for_none: a prefetch of 0 is one message at a time; else it is the default.
+    :param durable_queues: SUBSCRIBE to a queue may name a durable subscription, which is ignored.
     :param unknown_ack_is_auto: so is a value of ``ack`` that STOMP does not have.
     :param layout: of MESSAGE; None is the gateway's own.
 
@@ -92,7 +95,7 @@ class Profile:
     server: str = "stomp-gateway"
     session: str = ""
     session_length: int = 32
-    tells_version: bool = True
+    tells_unasked: bool = True
     default_user: str = ""
     naming: Naming = PLAIN
     names: RabbitMQNames | None = None
@@ -105,6 +108,8 @@ class Profile:
     default_ids: bool = False
     durable_by_flag: bool = False
     ends_durable_in_use: bool = True
+    takes_one_for_none: bool = False
+    durable_queues: bool = False
     unknown_ack_is_auto: bool = False
     layout: Layout | None = None
     join_acknowledgements: bool = False
@@ -158,7 +163,7 @@ ACTIVEMQ: Final = Profile(
     reply_to_as_text=True,
     ends_durable_in_use=False,
     unknown_ack_is_auto=True,
-    layout=ClassicLayout(),
+    layout=ClassicLayout("/queue/ActiveMQ.DLQ"),
     join_acknowledgements=True,
     several_transactions=True,
     strict_acknowledgements=True,
@@ -176,16 +181,19 @@ ACTIVEMQ: Final = Profile(
     ),
 )
 
+_NO_LOGIN: Final = "Security Error occurred: User name [{}] or password is invalid"
 ARTEMIS: Final = Profile(
     "artemis",
     "ActiveMQ-Artemis/2.28",
     default_user="guest",
-    tells_version=False,
+    tells_unasked=False,
     naming=PlainNames(bare=True, dead="DLQ"),
     routing_types=True,
     persistent=False,
     reply_to_as_text=True,
     default_ids=True,
+    takes_one_for_none=True,
+    durable_queues=True,
     unknown_ack_is_auto=True,
     layout=ArtemisLayout(),
     join_acknowledgements=True,
@@ -194,6 +202,7 @@ ARTEMIS: Final = Profile(
     ignores_subscription=frozenset((Version.V1_0,)),
     nack=Nack.DEAD,
     survives=frozenset((Version.V1_0, Version.V1_1)),
+    wording=Wording({Refusal.LOGIN: (_NO_LOGIN, f"{_NO_LOGIN}\n")}),
 )
 
 _RABBITMQ_NAMES: Final = RabbitMQNames()

@@ -186,7 +186,9 @@ def routed(text: str, given: Mapping[str, str], header: str, profile: Profile) -
 
 def _body_type(head: Head, profile: Profile) -> BodyType:
     named = head.headers.get("amq-msg-type", "") if profile.message_types else ""
-    if named.lower() in ("text", "bytes"):
+    if named:
+        if named.lower() not in ("text", "bytes"):
+            raise CommandRefused(f"Unsupported message type '{named[:40]}': expected text or bytes")
         return BodyType.TEXT if named.lower() == "text" else BodyType.BYTES
     return BodyType.TEXT if head.content_length < 0 else BodyType.BYTES
 

@@ -148,20 +148,18 @@ def connected_frame(
     server: str,
     beats: Heartbeat,
     given: Mapping[str, str],
-    tells_version: bool = True,
+    tells_unasked: bool = True,
 ) -> bytes:
     """The answer to CONNECT (STOMP 1.2, "CONNECTED Frame").
 
     :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers
         its own ``request-id`` as well.
-    :param tells_version: also where CONNECT did not ask for any.
+    :param tells_unasked: version and heart-beats also where CONNECT has nothing of them.
     """
-    headers = {
-        "server": server,
-        "session": session,
-        "heart-beat": f"{beats.send},{beats.receive}",
-    }
-    if tells_version or "accept-version" in given:
+    headers = {"server": server, "session": session}
+    if tells_unasked or "heart-beat" in given:
+        headers["heart-beat"] = f"{beats.send},{beats.receive}"
+    if tells_unasked or "accept-version" in given:
         headers["version"] = str(version)
     request, receipt = given.get("request-id"), given.get("receipt")
     if request is not None:

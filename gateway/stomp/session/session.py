@@ -416,7 +416,7 @@ class Session:
                 profile.server,
                 beats,
                 head.headers,
-                profile.tells_version,
+                profile.tells_unasked,
             )
         )
         self.state = State.CONNECTED

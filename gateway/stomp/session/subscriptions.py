@@ -192,7 +192,7 @@ class Subscriptions:
             self._fresh,
             self._fail,
             self._unsendable,
-            self._window(client_headers.prefetch(given), ack, transacted),
+            self._window(self._prefetch(given), ack, transacted),
             self._options.output_window,
             # An administrator's is what the broker has, as an envelope that one sends is what it
             # gets.
@@ -283,7 +283,7 @@ class Subscriptions:
         queue = destination.kind is Kind.QUEUE
         durable = self._flagged(given, destination)
         shared = durable is not None
-        if durable is None:
+        if durable is None and not (queue and self._profile.durable_queues):
             client_headers.check_durable(given, queue)
             durable = client_headers.durable_name(given)
         browse = client_headers.boolean(given.get("browser"))
@@ -318,6 +318,11 @@ class Subscriptions:
                 refusal=Refusal.DURABLE_WITHOUT_ID,
             )
         return f"{id} {destination.name}"
+
+    def _prefetch(self, given: dict[str, str]) -> int | None:
+        if self._profile.takes_one_for_none and client_headers.is_none_ahead(given):
+            return 1
+        return client_headers.prefetch(given)
 
     def _window(self, prefetch: int | None, ack: Ack, transacted: bool) -> int:
         limit = self._options.consumer_flow_limit

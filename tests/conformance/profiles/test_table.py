@@ -80,6 +80,13 @@ def test_version(dial: Callable[[str], Client], profile: str, cell: str) -> None
     assert connected.headers.get("version", "none") == cell
 
 
+@row("``heart-beat`` of CONNECTED without one of CONNECT", artemis="none", others="0,0")
+def test_heart_beat(join: Join, profile: str, cell: str) -> None:
+    connected = join(profile).connected
+    assert connected is not None
+    assert connected.headers.get("heart-beat", "none") == cell
+
+
 @row("CONNECT without login", openmq="ERROR", standard="ERROR", others="is guest")
 def test_login(dial: Callable[[str], Client], profile: str, cell: str) -> None:
     client = dial(profile)
@@ -139,6 +146,34 @@ def test_no_id(join: Join, name: str, version: str, profile: str, cell: str) -> 
     if cell == "taken":
         client.put(f"/queue/{name}2", "body")
         client.ask("UNSUBSCRIBE", {"destination": f"/queue/{name}"})
+
+
+@row("a prefetch of 0", artemis="is 1", others="is the default")
+def test_prefetch_of_none(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.put(f"/queue/{name}", "1", "2")
+    client.subscribe(f"/queue/{name}", ack="client", **{"activemq.prefetchSize": "0"})
+    first = client.message()
+    if cell == "is 1":
+        # Nothing comes before the answer to this.
+        assert client.sync() == []
+        client.ack(first)
+    assert client.message().text == "2"
+
+
+@row("a durable name on SUBSCRIBE to a queue", artemis="is ignored", others="ERROR")
+def test_durable_queues(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile, client_id=name)
+    client.send(
+        "SUBSCRIBE",
+        {
+            "destination": f"/queue/{name}",
+            "id": "s",
+            "durable-subscriber-name": "d",
+            "receipt": "r",
+        },
+    )
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
 
 
 @row("an unknown value of ``ack``", activemq="is auto", artemis="is auto", others="ERROR")
