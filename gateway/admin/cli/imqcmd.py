@@ -226,9 +226,13 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         "durable subscription",
         request("DELETE", "/v1/durable", "name", "client_id"),
         lambda options: [
-            table(("Durable Subscription Name", "Client ID"), [(options.name, options.client_id)])
+            table(
+                ("Durable Subscription Name", "Client ID"),
+                [(options.name, options.client_id or "")],
+            )
         ],
-        needs=("-n", "-c"),
+        needs=("-n",),
+        may=("-c",),
     ),
     ("list", "cxn"): Command(
         title=lambda options: (
