@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
+from bridge.providers.asked import Asked, Operation
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.options import StompOptions
-from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.session import Sessions, StompSession
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import durable_headers, remove_durable_queue

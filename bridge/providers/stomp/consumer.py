@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
+from bridge.providers.credit import Credit, reported
 from bridge.providers.redelivery import Redelivery
 from bridge.providers.stomp.frames import Received
-from bridge.providers.stomp.mapping import covers, from_headers, is_wild
+from bridge.providers.stomp.mapping import from_headers
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import Delivery, Line, WireSubscription
 from bridge.providers.stomp.transaction import Settlement, Transaction
 from bridge.providers.stomp.window import Window
+from bridge.providers.wildcards import covers, is_wild
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
@@ -218,7 +219,7 @@ class StompConsumer:
             if not run:
                 continue
             first = self._in_flight.next
-            attempts = _reported(run, self._dialect.delivery_count)
+            attempts = reported(run, self._dialect.delivery_count)
             self._in_flight.add(first, run)
             self._hand(first, run, attempts)
         if self._running and self._browsed and not self._buffer:
@@ -431,43 +432,6 @@ class StompConsumer:
         self._connection.buffered += octets
 
 
-@dataclass(slots=True)
-class Credit:
-    """What may still be delivered to a consumer.
-
-    :ivar messages: their number. :ivar octets: bytes of their bodies; None where bytes do not
-        count.
-    """
-
-    messages: int = 0
-    octets: int | None = None
-
-    def grant(self, messages: int, octets: int) -> None:
-        """Add to it. :raises ValueError: a number is negative."""
-        if messages < 0 or octets < 0:
-            raise ValueError(f"credit is not negative: {messages} messages, {octets} octets")
-        self.messages += messages
-        if octets:
-            self.octets = octets + (self.octets or 0)
-
-    @property
-    def left(self) -> bool:
-        """Whether another message may be delivered."""
-        return self.messages > 0 and (self.octets is None or self.octets > 0)
-
-
 def _memory(frame: Received) -> int:
     """Estimate the bytes of memory of a message."""
     return len(frame.body) + frame.head + _MESSAGE_BYTES + _HEADER_BYTES * len(frame.headers)
-
-
-def _reported(run: Sequence[Delivery], counted: bool) -> list[int] | None:
-    """The delivery attempts to report; None where all are first ones.
-
-    :param counted: by the broker. Otherwise only the attempts on this side are known, and any
-        number above 1 is reported as 2.
-    """
-    if all(delivery.attempts == 1 for delivery in run):
-        return None
-    most = 0x7FFF_FFFF if counted else 2
-    return [min(delivery.attempts, most) for delivery in run]

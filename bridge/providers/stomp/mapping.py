@@ -18,6 +18,7 @@ from bridge.providers.stomp.encoding import (
     decode_headers,
     encode_headers,
 )
+from bridge.providers.wildcards import is_wild, with_hash
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
@@ -299,34 +300,8 @@ def pattern(dialect: Dialect, destination: Destination) -> str:
         and dialect.wildcards is Wildcards.HASH
         and is_wild(destination.name)
     ):
-        levels = destination.name.split(".")
-        if levels[-1] == ">":
-            # > is one level or more, # none or more.
-            levels[-1:] = ["*", "#"]
-        destination = destination._replace(name=".".join(levels))
+        destination = destination._replace(name=with_hash(destination.name))
     return spell(dialect, destination)
-
-
-def is_wild(name: str) -> bool:
-    """Whether the name of a topic is a pattern."""
-    levels = name.split(".")
-    return "*" in levels or levels[-1] == ">"
-
-
-def covers(pattern: str, name: str) -> bool:
-    """Whether a pattern covers a topic's name.
-
-    ``a.>`` covers ``a.b`` and ``a.b.c``, but not ``a``, unlike at some brokers.
-    """
-    wanted, levels = pattern.split("."), name.split(".")
-    if wanted[-1] == ">":
-        wanted.pop()
-        if len(levels) <= len(wanted):
-            return False
-        levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(
-        one in ("*", other) for one, other in zip(wanted, levels, strict=True)
-    )
 
 
 def parse(dialect: Dialect, text: str, kind: Kind) -> Destination | None:

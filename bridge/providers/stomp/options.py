@@ -9,15 +9,14 @@ the dialect. Knows no sockets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from typing import ClassVar, Final
 
-from twisted.internet import ssl
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 
+from bridge.providers.connection_options import ConnectionOptions, Scheme, spelled_host
 from gateway.messaging.provider import Capabilities
 from gateway.stomp.brokers import BROKERS, GENERIC, Dialect
 
@@ -26,26 +25,13 @@ TLS: Final = "stomp+tls"
 #: The ports that ActiveMQ, RabbitMQ and Artemis use, where the name gives none.
 PORTS: Final = {PLAIN: 61613, TLS: 61614}
 
+SCHEME: Final = Scheme("STOMP", PORTS)
+
 PREFIX: Final = "stomp."
 #: The dialects that ``stomp.dialect`` may name.
 DIALECTS: Final = {**BROKERS, GENERIC.name: GENERIC}
 _SECONDS: Final = frozenset(("connect_timeout", "receipt_timeout", "close_timeout"))
 _COUNTS: Final = frozenset(("heart_beat_ms", "topic_prefetch", "max_frame", "max_buffer"))
-_FILES: Final = frozenset(("ca", "certificate", "key"))
-
-
-class InvalidAddress(ValueError):
-    """A text that is not the address of a STOMP broker.
-
-    :param text: as it was given.
-    :param reason: what is wrong with it.
-    """
-
-    def __init__(self, text: str, reason: str) -> None:
-        super().__init__(
-            f"'{text}' is not the address of a STOMP broker: {reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
-        )
-        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,49 +56,15 @@ class StompAddress:
 
         :raises InvalidAddress: it is not an address, or holds a user, a query or a fragment.
         """
-        try:
-            parts = urlsplit(text)
-            port = parts.port
-        except ValueError as error:
-            raise InvalidAddress(text, str(error)) from None
-        if parts.scheme not in PORTS:
-            raise InvalidAddress(text, f"the scheme is '{parts.scheme}'")
-        if "@" in parts.netloc:
-            # Its text may hold a passcode, which no error shows.
-            raise InvalidAddress(f"{parts.scheme}://...@...", "it must not hold a user name")
-        if not parts.hostname:
-            raise InvalidAddress(text, "it has no host")
-        if port == 0:
-            raise InvalidAddress(text, "port 0 is not a valid port")
-        if parts.query or parts.fragment:
-            raise InvalidAddress(text, "it must end with the virtual host")
-        return cls(
-            parts.hostname,
-            port or PORTS[parts.scheme],
-            parts.scheme == TLS,
-            unquote(parts.path[1:]) or "/",
-        )
+        parts = SCHEME.parse(text)
+        return cls(parts.host, parts.port, parts.scheme == TLS, parts.virtual_host or "/")
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{TLS if self.tls else PLAIN}://{host}:{self.port}"
-
-
-class InvalidOption(ValueError):
-    """A property of a connection factory has an unknown name or bad value.
-
-    :param name: the property.
-    :param reason: what was expected.
-    """
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"property '{name}' of a STOMP connection factory: {reason}")
-        self.name = name
-        self.reason = reason
+        return f"{TLS if self.tls else PLAIN}://{spelled_host(self.host)}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
-class StompOptions:
+class StompOptions(ConnectionOptions):
     """The options of one provider.
 
     Each is a property ``stomp.NAME`` with hyphens for underscores, such as
@@ -138,6 +90,12 @@ class StompOptions:
         host.
     """
 
+    PROTOCOL: ClassVar[str] = SCHEME.protocol
+    PREFIX: ClassVar[str] = PREFIX
+    SECONDS: ClassVar[Collection[str]] = _SECONDS
+    COUNTS: ClassVar[Collection[str]] = _COUNTS
+    MAY_BE_ZERO: ClassVar[Collection[str]] = ("heart_beat_ms",)
+
     dialect: str = ""
     connect_timeout: float = 15.0
     receipt_timeout: float = 60.0
@@ -153,12 +111,12 @@ class StompOptions:
 
     def __post_init__(self) -> None:
         if self.dialect and self.dialect not in DIALECTS:
-            raise InvalidOption(
+            raise self.invalid(
                 f"{PREFIX}dialect",
                 f"'{self.dialect}' is unknown; expected one of {', '.join(DIALECTS)}",
             )
         if self.key is not None and self.certificate is None:
-            raise InvalidOption(f"{PREFIX}key", f"it requires {PREFIX}certificate")
+            raise self.invalid(f"{PREFIX}key", f"it requires {PREFIX}certificate")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> StompOptions:
@@ -168,16 +126,7 @@ class StompOptions:
 
         :raises InvalidOption: an unknown name, or a value out of range.
         """
-        names = {PREFIX + field.name.replace("_", "-"): field.name for field in fields(cls)}
-        values: dict[str, Any] = {}
-        for name, text in properties.items():
-            if name.startswith(PREFIX):
-                if name not in names:
-                    raise InvalidOption(
-                        name, f"unknown property; expected one of {', '.join(names)}"
-                    )
-                values[names[name]] = _value(name, names[name], text.strip())
-        return cls(**values)
+        return cls(**cls.values_of(properties))
 
     @property
     def declared(self) -> Dialect | None:
@@ -192,27 +141,8 @@ class StompOptions:
         :raises OSError: a file cannot be read.
         :raises InvalidOption: a file holds no certificate or no key.
         """
-        trust = None
-        own = None
-        if self.ca is not None:
-            text = self.ca.read_bytes()
-            try:
-                roots = [ssl.Certificate.loadPEM(part) for part in _certificates(text)]
-                trust = ssl.trustRootFromCertificates(roots)  # type: ignore[no-untyped-call]
-            except Exception as error:
-                raise InvalidOption(
-                    f"{PREFIX}ca", f"{self.ca} holds no certificates: {_reason(error)}"
-                ) from error
-        if self.certificate is not None:
-            text = self.certificate.read_bytes() + (
-                b"" if self.key is None else b"\n" + self.key.read_bytes()
-            )
-            try:
-                own = ssl.PrivateCertificate.loadPEM(text)  # type: ignore[no-untyped-call]
-            except Exception as error:
-                reason = f"{self.certificate} holds no certificate with its key: {_reason(error)}"
-                raise InvalidOption(f"{PREFIX}certificate", reason) from error
-        return ssl.optionsForClientTLS(self.server_name or address.host, trust, own)
+        name = self.server_name or address.host
+        return self.client_tls(name, self.ca, self.certificate, self.key)
 
 
 def capabilities_of(dialect: Dialect) -> Capabilities:
@@ -228,42 +158,3 @@ def capabilities_of(dialect: Dialect) -> Capabilities:
         duplicate_ids=dialect.duplicate_ids,
         stable_ids=dialect.stable_ids,
     )
-
-
-def _certificates(text: bytes) -> list[bytes]:
-    end = b"-----END CERTIFICATE-----"
-    found = [
-        part[part.index(b"-----BEGIN CERTIFICATE-----") :] + end for part in text.split(end)[:-1]
-    ]
-    if not found:
-        raise ValueError("there is no BEGIN CERTIFICATE")
-    return found
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
-
-
-def _value(name: str, field: str, text: str) -> str | float | int | Path:
-    if field in _SECONDS:
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = 0.0
-        if not 0 < seconds <= 86_400:
-            raise InvalidOption(
-                name, f"'{text[:40]}': expected a number of seconds above 0 and up to 86400"
-            )
-        return seconds
-    if field in _COUNTS:
-        least = 0 if field == "heart_beat_ms" else 1
-        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= 0x7FFF_FFFF:
-            raise InvalidOption(
-                name, f"'{text[:40]}': expected a number from {least} to 2147483647"
-            )
-        return int(text)
-    if field in _FILES:
-        if not text:
-            raise InvalidOption(name, "it is empty: expected the path of a PEM file")
-        return Path(text)
-    return text

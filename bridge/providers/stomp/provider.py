@@ -20,14 +20,14 @@ from twisted.internet.error import ConnectError, ConnectingCancelledError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from bridge.providers.asked import Asked, Operation
+from bridge.providers.connection_options import InvalidOption
 from bridge.providers.stomp.connection import BrokerConnection
 from bridge.providers.stomp.options import (
-    InvalidOption,
     StompAddress,
     StompOptions,
     capabilities_of,
 )
-from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import Capabilities, Connection, Credentials

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
-from gateway.messaging.destination import Destination
+from bridge.providers.asked import Asked, Operation
 from gateway.messaging.errors import (
     AccessDenied,
     AuthenticationFailed,
@@ -41,36 +40,6 @@ _ACTIVE: Final = re.compile(r"in use|active consumer|already", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"no durable|does not exist|unknown|not.found|has no", re.IGNORECASE)
 _ABOUT: Final = re.compile(r"destination|not.found|precondition.failed|selector", re.IGNORECASE)
 _FULL: Final = re.compile(r"\bfull\b|usage|limit|quota", re.IGNORECASE)
-
-
-class Operation(Enum):
-    """What was asked; the values are parts of error messages."""
-
-    CONNECT = "connect"
-    SEND = "send"
-    SUBSCRIBE = "consume"
-    UNSUBSCRIBE = "unsubscribe"
-    SETTLE = "acknowledge"
-    TRANSACT = "carry out a part of a transaction"
-    COMMIT = "commit"
-
-
-class Asked(NamedTuple):
-    """A frame that may be refused.
-
-    :param username: of the connection.
-    :param destination: of the frame.
-    :param selector: of a SUBSCRIBE.
-    :param client_id: the connection's.
-    :param durable_name: of a durable subscription.
-    """
-
-    operation: Operation
-    username: str = ""
-    destination: Destination | None = None
-    selector: str | None = None
-    client_id: str | None = None
-    durable_name: str | None = None
 
 
 def sentence(headers: Mapping[str, str], body: bytes) -> str:

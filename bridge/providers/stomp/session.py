@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from bridge.providers.answers import SessionAnswers
+from bridge.providers.asked import Asked, Operation
 from bridge.providers.stomp.consumer import StompConsumer
-from bridge.providers.stomp.mapping import is_wild, spell, to_headers
-from bridge.providers.stomp.refusals import Asked, Operation
+from bridge.providers.stomp.mapping import spell, to_headers
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.transaction import Outgoing, Transaction
 from bridge.providers.stomp.wire import Answer, Pairs
-from gateway.messaging.completions import Completion, Completions
+from bridge.providers.wildcards import is_wild
+from gateway.messaging.completions import Completion
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -48,7 +50,7 @@ class StompSession:
         self._sessions = sessions
         self._consumers: dict[StompConsumer, None] = {}
         self._frames: list[Outgoing] = []
-        self._receipts = SessionReceipts(connection.turn.soon)
+        self._answers = SessionAnswers(connection.turn.soon)
         self._transaction = Transaction(self.dialect)
         #: Transactions that the user has committed; the first is with the broker.
         self._commits: deque[tuple[Transaction, Completion]] = deque()
@@ -133,12 +135,12 @@ class StompSession:
     def _ask(
         self, command: str, headers: Pairs, body: bytes, asked: Asked, answer: Answer | None
     ) -> None:
-        number = self._receipts.number()
+        number = self._answers.number()
 
         def answered(error: MessagingError | None) -> None:
             if answer is not None:
                 answer(error)
-            self._receipts.arrived(number, error)
+            self._answers.arrived(number, error)
 
         self._connection.wire.ask(command, headers, body, asked, answered)
 
@@ -161,9 +163,10 @@ class StompSession:
                 wire.write(frame.command, frame.headers, frame.body)
 
     def _flush_together(self, frames: Sequence[Outgoing]) -> None:
-        """Write frames of which one COMMIT confirms all: SENDs in its transaction, ACKs before.
+        """Write frames of which one COMMIT confirms all.
 
-        ACKs are not in it, because a broker then hands messages out in another order.
+        SENDs are in its transaction. ACKs come before it, because a broker hands messages out in
+        another order if they are in it.
         """
         wire = self._connection.wire
         transaction = ("transaction", self._connection.new_id())
@@ -239,7 +242,7 @@ class StompSession:
         for consumer in self._consumers:
             consumer.subscribe()
         self.flush()
-        self._receipts.complete(done)
+        self._answers.complete(done)
 
     def transaction_for(self, within: Session | None) -> Transaction | None:
         """The transaction of a settlement; None if it takes effect at once."""
@@ -274,7 +277,7 @@ class StompSession:
     def commit(self, done: Done) -> None:
         self._check_transacted("commit")
         transaction, self._transaction = self._transaction, Transaction(self.dialect)
-        self._commits.append((transaction, self._receipts.completions.ask(done)))
+        self._commits.append((transaction, self._answers.completions.ask(done)))
         if not self._committing:
             self._commit_next()
 
@@ -284,7 +287,7 @@ class StompSession:
         Empty ones need no broker.
         """
         while self._commits and self._commits[0][0].empty:
-            self._receipts.finish_soon(self._commits.popleft()[1])
+            self._answers.finish_soon(self._commits.popleft()[1])
         if not self._commits:
             self._committing = False
             if self.closed:
@@ -314,13 +317,13 @@ class StompSession:
         # The next one must not be asked of a connection that has ended.
         if not self._connection.ending:
             self._commit_next()
-        self._receipts.completions.finish(completion, error)
+        self._answers.completions.finish(completion, error)
 
     def rollback(self, done: Done) -> None:
         self._check_transacted("rollback")
-        completion = self._receipts.completions.ask(done)
+        completion = self._answers.completions.ask(done)
         self._transaction.undo(self, self._consumers)
-        self._receipts.finish_soon(completion)
+        self._answers.finish_soon(completion)
 
     def recover(self) -> None:
         self._check_open()
@@ -360,13 +363,13 @@ class StompSession:
     @property
     def waiting(self) -> bool:
         """Whether completions are pending."""
-        return bool(self._receipts)
+        return bool(self._answers)
 
     def lost(self, error: MessagingError) -> None:
         """The connection has ended."""
         self.abandon()
         self._commits.clear()
-        self._receipts.fail_all(error)
+        self._answers.fail_all(error)
 
     def abandon(self) -> None:
         """Deliver nothing more: the connection is ending.
@@ -382,95 +385,6 @@ class StompSession:
         if self.closed:
             raise ProviderUnavailable("the session is closed")
         self._connection.check_open()
-
-
-class SessionReceipts:
-    """A session's completions in order, and the RECEIPTs they wait for.
-
-    :param soon: calls in a later turn, so that no completion is told from inside a call.
-    """
-
-    def __init__(self, soon: Callable[[Callable[[], None]], None]) -> None:
-        self._soon = soon
-        #: All completions in order; those that the session makes itself finish here.
-        self.completions = Completions()
-        #: Those that wait, each with the number up to which the RECEIPTs must arrive.
-        self._boundaries: deque[tuple[int, Completion]] = deque()
-        self._last = 0
-        #: All numbers up to :attr:`_low` have arrived, and these behind it.
-        self._low = 0
-        self._arrived: set[int] = set()
-        #: Failures that no completion has told yet, by number.
-        self._failures: list[tuple[int, MessagingError]] = []
-        self._releasing = False
-        #: Why nothing more arrives.
-        self._ended: MessagingError | None = None
-
-    def __len__(self) -> int:
-        return len(self.completions)
-
-    def number(self) -> int:
-        """The number of a RECEIPT that is being asked for."""
-        self._last += 1
-        return self._last
-
-    def arrived(self, number: int, error: MessagingError | None) -> None:
-        """The RECEIPT of this number arrived, or its frame failed.
-
-        Tells the completions that waited for it.
-        """
-        if error is not None:
-            self._failures.append((number, error))
-        self._arrived.add(number)
-        while self._low + 1 in self._arrived:
-            self._low += 1
-            self._arrived.remove(self._low)
-        while self._boundaries and self._boundaries[0][0] <= self._low:
-            self.completions.settle(self._boundaries.popleft()[1])
-        self.completions.release()
-
-    def complete(self, done: Done) -> None:
-        """Call ``done`` when all RECEIPTs asked for so far have arrived.
-
-        Earlier completions are called first.
-        """
-        upto = self._last
-        completion = Completion(lambda error: done(self.failure(upto) or error))
-        self.completions.add(completion)
-        if upto <= self._low:
-            self.completions.settle(completion)
-        else:
-            self._boundaries.append((upto, completion))
-        self._release_soon()
-
-    def finish_soon(self, completion: Completion) -> None:
-        """Finish it without error, and tell it in a later turn."""
-        self.completions.settle(completion)
-        self._release_soon()
-
-    def fail_all(self, error: MessagingError) -> None:
-        """Nothing more arrives: from the first completion that waits on, all fail."""
-        self.completions.release()
-        self._ended = error
-        self.completions.fail_all(error)
-
-    def failure(self, upto: int) -> MessagingError | None:
-        """The first failure up to this number that no completion has told yet.
-
-        It counts as told, as do all others up to the number.
-        """
-        failures = [error for number, error in self._failures if number <= upto]
-        self._failures = [each for each in self._failures if each[0] > upto]
-        return failures[0] if failures else self._ended
-
-    def _release_soon(self) -> None:
-        if not self._releasing:
-            self._releasing = True
-            self._soon(self._release)
-
-    def _release(self) -> None:
-        self._releasing = False
-        self.completions.release()
 
 
 class Sessions:

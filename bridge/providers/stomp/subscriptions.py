@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import uuid4
 
+from bridge.providers.asked import Asked, Operation
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import pattern
-from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from bridge.providers.stomp.refusals import Asked, Operation
+from bridge.providers.asked import Asked, Operation
 from bridge.providers.stomp.subscriptions import Delivery
 from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.dead import DeadReason

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from bridge.providers.stomp.refusals import Asked, Operation
+from bridge.providers.asked import Asked, Operation
+from bridge.providers.credit import MeanSize
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import Delivery, Line, Receiver, WireSubscription
 from gateway.messaging.destination import Kind
@@ -31,8 +32,6 @@ from gateway.messaging.provider import ConsumerSpec, Mode
 _AHEAD: Final = 1000
 #: From this many messages on, subscriptions grow by a quarter of them at least, to keep them few.
 _MANY: Final = 64
-#: Bytes of a body, as long as none was seen.
-_ASSUMED_BYTES: Final = 64 * 1024
 #: A prefetch that is as good as none.
 _UNBOUNDED: Final = 32_766
 
@@ -53,16 +52,16 @@ class Window:
         self._connection = connection
         self._subscriptions: list[WireSubscription] = []
         self._opened = False
-        #: Messages that were delivered, and their bytes.
-        self._seen = self._seen_bytes = 0
+        # A second subscription costs the order after a loss of the connection, so the first
+        # estimate is a generous one.
+        self._sizes = MeanSize()
         if spec.destination.kind is Kind.TOPIC:
             # What is sent before the subscription exists would be missed.
             self._grow(connection.options.topic_prefetch)
 
     def count(self, octets: int) -> None:
         """A message with a body of this many bytes was delivered."""
-        self._seen += 1
-        self._seen_bytes += octets
+        self._sizes.count(octets)
 
     def fit(self, unsettled: int, credit: int, octets: int | None) -> None:
         """Have the broker send as much as is wanted.
@@ -76,7 +75,7 @@ class Window:
                 self._grow(_UNBOUNDED)
         elif self._spec.destination.kind is Kind.QUEUE:
             have = sum([each.prefetch for each in self._subscriptions])
-            more = unsettled + self._wanted(credit, octets) - have
+            more = unsettled + self._sizes.allowed(credit, octets) - have
             if more > 0:
                 keeps_order = (
                     self._connection.dialect.ordered_subscriptions
@@ -84,19 +83,6 @@ class Window:
                 )
                 least = (have // 4 if have >= _MANY else 0) if keeps_order else _AHEAD
                 self._grow(max(more, least))
-
-    def _wanted(self, credit: int, octets: int | None) -> int:
-        """How many messages the credit allows.
-
-        Credit in bytes counts by the mean of earlier bodies.
-        """
-        if octets is None:
-            return credit
-        if not self._seen:
-            # Too many cost no memory, as the socket is not read then. A second subscription costs
-            # the order after a loss of the connection.
-            return min(credit, max(1, octets // _ASSUMED_BYTES))
-        return max(0, min(credit, -(-octets * self._seen // max(self._seen_bytes, 1))))
 
     def _grow(self, prefetch: int) -> None:
         connection, spec = self._connection, self._spec

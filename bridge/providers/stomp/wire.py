@@ -18,9 +18,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from bridge.providers.asked import Asked, Operation
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
 from bridge.providers.stomp.options import StompOptions
-from bridge.providers.stomp.refusals import Asked, Operation, is_refusal, refusal, sentence
+from bridge.providers.stomp.refusals import is_refusal, refusal, sentence
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.reactor.clocks import AWAY_S
 from gateway.reactor.deferreds import outcome

@@ -10,8 +10,8 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
+from bridge.providers.asked import Asked, Operation
 from bridge.providers.stomp.options import StompAddress, StompOptions, capabilities_of
-from bridge.providers.stomp.refusals import Asked, Operation
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.errors import (
     AuthenticationFailed,

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from bridge.providers.answers import SessionAnswers
+from bridge.providers.asked import Asked, Operation
+from bridge.providers.connection_options import InvalidAddress, InvalidOption
 from bridge.providers.stomp.encoding import decode_headers, encode_headers
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, write
 from bridge.providers.stomp.mapping import (
     RESERVED,
-    covers,
     from_headers,
     parse,
     pattern,
@@ -24,14 +26,12 @@ from bridge.providers.stomp.mapping import (
 )
 from bridge.providers.stomp.options import (
     DIALECTS,
-    InvalidAddress,
-    InvalidOption,
     StompAddress,
     StompOptions,
 )
-from bridge.providers.stomp.refusals import Asked, Operation, refusal, sentence
-from bridge.providers.stomp.session import SessionReceipts
+from bridge.providers.stomp.refusals import refusal, sentence
 from bridge.providers.stomp.subscriptions import with_decimals
+from bridge.providers.wildcards import covers
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import (
     AccessDenied,
@@ -608,7 +608,7 @@ def test_completions_are_told_in_the_order_asked_when_all_before_them_has_arrive
     data: st.DataObject,
 ) -> None:
     later: list[object] = []
-    receipts = SessionReceipts(later.append)
+    receipts = SessionAnswers(later.append)
     told: list[int] = []
     taken: list[int] = []
     needs: list[set[int]] = []
