@@ -138,7 +138,10 @@ $(VENV)/.installed: setup.cfg pyproject.toml | $(VENV)/bin/python
 	@$(LIST_PLUGINS)
 	@touch $@
 
+# The protocol engine of AMQP comes as C where there is no wheel of it.
 $(VENV)/.installed-for-tests: setup.cfg pyproject.toml | $(VENV)/bin/python
+	@{ command -v cc && test -e "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h"; } >/dev/null || \
+	    tests/install-packages --only gcc libc6-dev python3-dev
 	$(INSTALL) -e '.[test]'
 	@$(LIST_PLUGINS)
 	@touch $(VENV)/.installed $@

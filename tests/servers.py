@@ -1,5 +1,6 @@
-"""Real brokers for tests: ActiveMQ (OpenWire and STOMP in one process) and RabbitMQ (STOMP), each
-started once in a test run.
+"""Real brokers for tests, each started once in a test run.
+
+ActiveMQ has OpenWire and STOMP in one process, RabbitMQ STOMP and AMQP 1.0.
 
 Owns when they start and end. How each is started is :mod:`benchmarks.peers`' to know, which
 measures the same servers. A test that needs one starts it here; it is never skipped because the
@@ -48,11 +49,17 @@ class ActiveMQ(peers.ActiveMQ):
 
 
 class RabbitMQ(peers.RabbitMQ):
-    """RabbitMQ with its STOMP plugin; guest/guest, virtual host ``/``."""
+    """RabbitMQ with its plugins for STOMP and AMQP 1.0; guest/guest, virtual host ``/``."""
+
+    plugins = (*peers.RabbitMQ.plugins, "rabbitmq_amqp1_0")
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)
-        self.port, self.tls_port = free_port(), free_port()
+        self.port, self.tls_port, self.amqp_tls_port = free_port(), free_port(), free_port()
+
+    def configuration(self) -> list[str]:
+        tls = [f"listeners.ssl.default = 127.0.0.1:{self.amqp_tls_port}"] if self.tls else []
+        return [*super().configuration(), *tls]
 
     def sync_queues(self) -> None:
         """Write the declarations of all queues to disk.

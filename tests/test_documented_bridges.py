@@ -23,8 +23,10 @@ from bridge.config.model import ConnectionFactory
 from bridge.config.reader import read
 from bridge.connections.factories import GROUP, JMS_PREFIX, JMS_PROPERTIES, Embedded, Factories
 from bridge.link.states import Events
+from bridge.providers.amqp import options as amqp
+from bridge.providers.amqp.peers import Peer
 from bridge.providers.jms.java_command import JavaOptions
-from bridge.providers.stomp.options import DIALECTS, PREFIX, StompOptions, capabilities_of
+from bridge.providers.stomp.options import DIALECTS, StompOptions, capabilities_of
 from gateway.messaging.dead import BRIDGE_PROPERTIES, BridgeDeadReason
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import MessageRejected, MessagingError
@@ -82,15 +84,19 @@ def test_each_attribute_is_there_with_its_default(element: str) -> None:
             )
 
 
-def test_the_options_of_stomp_brokers_are_there_with_their_defaults() -> None:
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("jmsbridge", StompOptions), ("amqp", amqp.AmqpOptions)],
+    ids=["stomp", "amqp"],
+)
+def test_the_options_of_brokers_are_there_with_their_defaults(name: str, options: Any) -> None:
+    prefix = options.PREFIX
     shown = {
         cells[0].strip("`"): cells[1].strip("`")
-        for cells in rows(page("jmsbridge"))
-        if cells[0].startswith(f"``{PREFIX}")
+        for cells in rows(page(name))
+        if cells[0].startswith(f"``{prefix}")
     }
-    declared = {
-        PREFIX + field.name.replace("_", "-"): field.default for field in fields(StompOptions)
-    }
+    declared = {prefix + field.name.replace("_", "-"): field.default for field in fields(options)}
     assert set(shown) == set(declared)
     for name, default in declared.items():
         if isinstance(default, int | float):
@@ -105,6 +111,19 @@ def test_what_each_stomp_broker_can_do_is_as_the_table_says() -> None:
             said[found[1]] = tuple(word == "yes" for word in found.groups()[1:])
     can = {name: capabilities_of(dialect) for name, dialect in DIALECTS.items()}
     assert said == {name: (one.durable, one.selectors, one.transacted) for name, one in can.items()}
+
+
+def test_what_each_amqp_peer_can_do_is_as_the_table_says() -> None:
+    table = page("amqp").split("\n* No broker has XA")[0]
+    said = {cells[0].strip("`"): cells[2:] for cells in rows(table) if len(cells) == 7}
+    said.pop("amqp.peer")
+
+    def can(peer: Peer) -> list[str]:
+        able = peer.capabilities
+        asked = (able.transacted, able.durable, able.selectors, able.browse, able.duplicate_ids)
+        return ["yes" if each else "no" for each in asked]
+
+    assert said == {name: can(peer) for name, peer in amqp.DECLARABLE.items()}
 
 
 def test_the_properties_of_jms_factories_are_there() -> None:

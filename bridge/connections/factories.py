@@ -27,6 +27,10 @@ connects as the bridge's own.
 properties are those of
 :class:`bridge.providers.stomp.options.StompOptions`, and ``client-id``.
 
+*An AMQP 1.0 broker*, if ``lookup-name`` is ``amqp://HOST:PORT`` or ``amqps://HOST:PORT``, which
+needs the extra ``[amqp]``. Its properties are those of
+:class:`bridge.providers.amqp.options.AmqpOptions`, and ``client-id``.
+
 *A JMS provider*, if it is anything else: the name of the connection factory in JNDI, whose
 environment the properties are, except :data:`JMS_PROPERTIES`.
 
@@ -40,7 +44,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -53,9 +57,12 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Capabilities, Credentials, Provider
 
 if TYPE_CHECKING:
+    from bridge.providers.connection_options import ConnectionOptions, Scheme
     from bridge.providers.jms.java_command import JavaOptions
 
 __all__ = ["GROUP", "AdministeredFactory", "Embedded", "Factories", "FactoryError", "installed"]
+
+T = TypeVar("T")
 
 #: The entry-point group of providers of other packages.
 GROUP: Final = "stomp_gateway.providers"
@@ -67,9 +74,11 @@ _EMBEDDED: Final = (CLIENT_ID, USERNAME, PASSWORD)
 #: What Open MQ's factories take for either where it is not given.
 _DEFAULT: Final = "guest"
 
-STOMP_CLIENT_ID: Final = "client-id"
+#: The client identifier of a factory for a network protocol.
+NETWORK_CLIENT_ID: Final = "client-id"
 #: Also misspelled ones: JNDI has no names of such a scheme.
 _STOMP: Final = re.compile(r"stomp[a-z+.-]*:", re.IGNORECASE)
+_AMQP: Final = re.compile(r"amqp[a-z+.-]*:", re.IGNORECASE)
 _NOBODY: Final = Credentials("", "")
 
 #: Properties of a JMS connection factory that are for the bridge and not for JNDI begin so.
@@ -146,6 +155,8 @@ class Factories:
             return self._of_this_instance(config)
         if _STOMP.match(config.lookup_name):
             return self._stomp(config, config.lookup_name)
+        if _AMQP.match(config.lookup_name):
+            return self._amqp(config, config.lookup_name)
         return self._jms(config, config.lookup_name)
 
     def _of_this_instance(self, config: model.ConnectionFactory) -> AdministeredFactory:
@@ -171,42 +182,39 @@ class Factories:
         )
 
     def _stomp(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
-        from bridge.providers.stomp.options import (
-            PREFIX,
-            InvalidAddress,
-            InvalidOption,
-            StompAddress,
-            StompOptions,
-        )
+        from bridge.providers.stomp.options import SCHEME, TLS, StompAddress, StompOptions
         from bridge.providers.stomp.provider import StompProvider
 
-        try:
-            address = StompAddress.parse(lookup_name)
-        except InvalidAddress as error:
-            # Without the text, in which there may be a passcode.
-            reason = f"{error.reason}; expected stomp://HOST:PORT or stomp+tls://HOST:PORT"
-            raise FactoryError(config.ref_name, reason, "lookup-name") from None
-        try:
-            options = StompOptions.from_properties(config.properties)
-        except InvalidOption as error:
-            raise FactoryError(config.ref_name, error.reason, f"property '{error.name}'") from None
-        others = [name for name in config.properties if not name.startswith(PREFIX)]
-        self._warn_of_others(
-            config,
-            (STOMP_CLIENT_ID,),
-            others,
-            "a STOMP broker",
-            f" and those that begin with {PREFIX}",
-        )
-        if not address.tls and (options.ca is not None or options.certificate is not None):
-            self._log.warn(
-                "connection-factory {ref_name}: it has a certificate and connects without TLS; for TLS its lookup-name begins with stomp+tls://",
-                ref_name=config.ref_name,
-            )
+        address = _address(config, SCHEME, StompAddress.parse, lookup_name)
+        options = _options(config, StompOptions.from_properties)
+        self._warn_of_unused(config, options, TLS, address.tls)
         provider = StompProvider(address, options, self._reactor)
-        client_id = _client_id(config, STOMP_CLIENT_ID)
+        return self._of_network(config, provider, "stomp")
+
+    def _amqp(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
+        from bridge.providers.amqp.options import SCHEME, TLS, AmqpAddress, AmqpOptions
+
+        address = _address(config, SCHEME, AmqpAddress.parse, lookup_name)
+        options = _options(config, AmqpOptions.from_properties)
+        self._warn_of_unused(config, options, TLS, address.tls)
+        try:
+            from bridge.providers.amqp.provider import AmqpProvider
+        except ImportError as error:
+            reason = f"the package python-qpid-proton, which the extra [amqp] brings, cannot be imported ({error}): pip install stomp-gateway[amqp]"
+            raise FactoryError(config.ref_name, reason, "lookup-name") from None
+        provider = AmqpProvider(address, options, self._reactor)
+        return self._of_network(config, provider, "amqp")
+
+    def _of_network(
+        self, config: model.ConnectionFactory, provider: Provider, kind: str
+    ) -> AdministeredFactory:
         return AdministeredFactory(
-            config, provider, _credentials(config), "stomp", client_id=client_id, log=self._log
+            config,
+            provider,
+            _credentials(config),
+            kind,
+            client_id=_client_id(config, NETWORK_CLIENT_ID),
+            log=self._log,
         )
 
     def _jms(self, config: model.ConnectionFactory, lookup_name: str) -> AdministeredFactory:
@@ -268,6 +276,30 @@ class Factories:
             log=self._log,
         )
 
+    def _warn_of_unused(
+        self, config: model.ConnectionFactory, options: ConnectionOptions, scheme: str, tls: bool
+    ) -> None:
+        """Log properties of a network protocol's factory that have no effect.
+
+        :param scheme: the one of addresses with TLS.
+        :param tls: the factory's address has it.
+        """
+        prefix, protocol = options.PREFIX, options.PROTOCOL
+        article = "an" if protocol.startswith("A") else "a"
+        self._warn_of_others(
+            config,
+            (NETWORK_CLIENT_ID,),
+            [name for name in config.properties if not name.startswith(prefix)],
+            f"{article} {protocol} broker",
+            f" and those that begin with {prefix}",
+        )
+        if not tls and (options.ca is not None or options.certificate is not None):
+            self._log.warn(
+                "connection-factory {ref_name}: it has a certificate and connects without TLS; for TLS its lookup-name begins with {scheme}://",
+                ref_name=config.ref_name,
+                scheme=scheme,
+            )
+
     def _warn_of_others(
         self,
         config: model.ConnectionFactory,
@@ -308,6 +340,28 @@ def _class_name(provider: object) -> str:
 
 def _listed(points: Iterable[str]) -> str:
     return f"installed: {', '.join(sorted(points)) or 'none'}"
+
+
+def _address(
+    config: model.ConnectionFactory, scheme: Scheme, parse: Callable[[str], T], text: str
+) -> T:
+    from bridge.providers.connection_options import InvalidAddress
+
+    try:
+        return parse(text)
+    except InvalidAddress as error:
+        # Without the text, in which there may be a passcode.
+        reason = f"{error.reason}; expected {scheme.expected}"
+        raise FactoryError(config.ref_name, reason, "lookup-name") from None
+
+
+def _options(config: model.ConnectionFactory, read: Callable[[Mapping[str, str]], T]) -> T:
+    from bridge.providers.connection_options import InvalidOption
+
+    try:
+        return read(config.properties)
+    except InvalidOption as error:
+        raise FactoryError(config.ref_name, error.reason, f"property '{error.name}'") from None
 
 
 def _credentials(config: model.ConnectionFactory) -> Credentials:

@@ -20,6 +20,7 @@ from bridge.config.model import ConnectionFactory
 from bridge.config.model import Destination as Configured
 from bridge.connections.connections import ConnectionKind, Connections
 from bridge.connections.factories import GROUP, Embedded, Factories, FactoryError, installed
+from bridge.providers.amqp.provider import AmqpProvider
 from bridge.providers.jms.connection import JMSFactory
 from bridge.providers.jms.failures import ClientMissing
 from bridge.providers.jms.java_command import JavaOptions
@@ -326,6 +327,48 @@ def test_certificates_without_tls_are_warned_of() -> None:
         with capturedLogs() as events:
             factories().get(of("there", lookup_name, properties={"stomp.ca": "ca.pem"}))
         assert sum("without TLS" in event["log_format"] for event in events) == expected
+
+
+# --- AMQP 1.0
+
+
+@pytest.mark.process
+@on_reactor
+async def test_an_amqp_broker() -> None:
+    properties = {"client-id": "c1", "amqp.peer": "artemis", "amqp.idle-timeout": "0"}
+    config = of("there", f"amqp://{HOST}:{free_port()}/v", properties=properties)
+    factory = factories().get(config)
+    assert isinstance(factory.provider, AmqpProvider)
+    assert factory.provider.address.virtual_host == "v"
+    assert (factory.client_id, factory.product, factory.provider.capabilities.transacted) == (
+        "c1",
+        "amqp",
+        True,
+    )
+    with pytest.raises(ProviderUnavailable):
+        await factory.connect(None, ignored)
+
+
+@pytest.mark.parametrize(
+    ("lookup_name", "properties", "reasons"),
+    [
+        ("amqp://", {}, ("lookup-name", "it has no host")),
+        ("amqp+ssl://h", {}, ("lookup-name", "expected amqp://HOST:PORT or amqps://HOST:PORT")),
+        ("amqps://h", {"amqp.peer": "x"}, ("property 'amqp.peer'", "expected one of artemis")),
+        ("amqps://h", {"amqp.per": "x"}, ("property 'amqp.per'", "unknown property")),
+    ],
+)
+def test_what_is_wrong_with_an_amqp_factory_is_said(
+    lookup_name: str, properties: dict[str, str], reasons: tuple[str, ...]
+) -> None:
+    refused(of("there", lookup_name, properties=properties), *reasons)
+
+
+def test_without_its_extra_an_amqp_factory_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "bridge.providers.amqp.provider", None)
+    refused(of("there", "amqp://h"), "lookup-name", "pip install stomp-gateway[amqp]")
 
 
 # --- JMS

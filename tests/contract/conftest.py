@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Session
+from tests.contract.backends.amqp import AmqpRabbitMQ
 from tests.contract.backends.backend import Backend, arranges
 from tests.contract.backends.embedded import EmbeddedMemory, EmbeddedSqlite
 from tests.contract.backends.front import Held, SharedJMS
@@ -31,6 +32,7 @@ BACKENDS: tuple[type[Backend], ...] = (
     StompGateway,
     StompActiveMQ,
     StompRabbitMQ,
+    AmqpRabbitMQ,
 )
 
 clock: Any = reactor

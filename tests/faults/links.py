@@ -50,6 +50,19 @@ def stomp(ref: str, port: int, **properties: str) -> Factory:
     )
 
 
+def amqp(ref: str, port: int, **properties: str) -> Factory:
+    """An AMQP 1.0 broker on the loopback, for guest.
+
+    :param properties: with underscores for hyphens, and without ``amqp.``
+    """
+    named = {f"amqp.{name.replace('_', '-')}": value for name, value in properties.items()}
+    return Factory(
+        ref,
+        {"lookup-name": f"amqp://{HOST}:{port}", "username": "guest", "password": "guest"},
+        named,
+    )
+
+
 def activemq(ref: str, port: int) -> Factory:
     """An ActiveMQ by its JMS client."""
     environment = {

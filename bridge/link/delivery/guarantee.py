@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from twisted.logger import Logger
 
@@ -35,6 +35,9 @@ from bridge.link.transfer import Transfer
 from gateway.instance import crashpoints
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
+
+#: Kinds of factories whose capabilities may not be known before a connection.
+_LEARNED: Final = ("stomp", "amqp")
 
 
 async def new_pump(
@@ -109,12 +112,14 @@ def _check_duplicate_ids(
     :raises NotOnce: the target forgets what it has, or the source gives no lasting ids.
     """
     lacks = []
-    if not target.provider.capabilities.duplicate_ids and (connected or target.kind != "stomp"):
+    if not target.provider.capabilities.duplicate_ids and (
+        connected or target.kind not in _LEARNED
+    ):
         lacks.append(
             f"its target, connection-factory '{target.config.ref_name}' ({target.product}), neither takes part in XA transactions "
             "nor remembers duplicate ids"
         )
-    if not source.provider.capabilities.stable_ids and (connected or source.kind != "stomp"):
+    if not source.provider.capabilities.stable_ids and (connected or source.kind not in _LEARNED):
         lacks.append(
             f"its source, connection-factory '{source.config.ref_name}' ({source.product}), neither takes part in XA transactions "
             "nor gives a message the same id each time"
