@@ -221,11 +221,7 @@ class UnknownSubscription(MessagingError):
     """There is no durable subscription of that name."""
 
     def __init__(self, client_id: str, durable_name: str) -> None:
-        super().__init__(
-            f"client-id '{client_id}' has no durable subscription '{durable_name}'"
-            if client_id
-            else f"there is no shared durable subscription '{durable_name}'"
-        )
+        super().__init__(f"client-id '{client_id}' has no durable subscription '{durable_name}'")
         self.client_id = client_id
         self.durable_name = durable_name
 

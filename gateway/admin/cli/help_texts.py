@@ -88,7 +88,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   list    msg    -t q -n QUEUE [-selector SELECTOR] [-maxNumMsgsRetrieved N]
   query   msg    -t q -n QUEUE -msgID ID
   list    dur    [-d TOPIC]
-  destroy dur    -n SUBSCRIPTION [-c CLIENTID]
+  destroy dur    -n SUBSCRIPTION -c CLIENTID
   list    cxn    [-svn SERVICE]
   query   cxn    -n ID
   destroy cxn    -n ID

@@ -226,13 +226,9 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         "durable subscription",
         request("DELETE", "/v1/durable", "name", "client_id"),
         lambda options: [
-            table(
-                ("Durable Subscription Name", "Client ID"),
-                [(options.name, options.client_id or "")],
-            )
+            table(("Durable Subscription Name", "Client ID"), [(options.name, options.client_id)])
         ],
-        needs=("-n",),
-        may=("-c",),
+        needs=("-n", "-c"),
     ),
     ("list", "cxn"): Command(
         title=lambda options: (

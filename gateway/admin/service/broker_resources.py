@@ -126,7 +126,7 @@ class BrokerResources:
         return {"durables": self._broker.durables(request.text("topic"))}
 
     async def _destroy_durable(self, request: AdminRequest) -> object:
-        name, client_id = request.needed("name"), request.text("client_id")
+        name, client_id = request.needed("name"), request.needed("client_id")
         await self._broker.destroy_durable(name, client_id)
         return {"name": name, "client_id": client_id}
 
