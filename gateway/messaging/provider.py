@@ -130,9 +130,9 @@ class ConsumerSpec:
     :param redelivery: what holds for rejected deliveries other than the destination's own policy
         says.
     :param name: what its user calls it, for those who look.
-    :param shared: several consumers may share the durable subscription, of whatever connections; it
-        has no client identifier (JMS 2.0, "Shared durable subscriptions"). Where the provider has no
-        such subscriptions, this raises NotSupported.
+    :param shared: consumers of several connections of one user may share the durable subscription,
+        without a client identifier (JMS 2.0, "Shared durable subscriptions"). A provider that has no
+        such subscriptions asks for the connection's client identifier.
     """
 
     destination: Destination
@@ -244,7 +244,7 @@ class Connection(Protocol):
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         """Remove a durable subscription; durable when it fires.
 
-        Without a client identifier, a shared one.
+        A shared one, where the connection's client identifier has none of that name.
 
         Fails with ClientIdRequired, UnknownSubscription, DurableInUse.
         """

@@ -138,7 +138,7 @@ def prefetch(headers: Headers) -> int | None:
 
 
 def is_none_ahead(headers: Headers) -> bool:
-    """Whether a subscription asks for nothing ahead of what it has acknowledged, as in Artemis."""
+    """Whether a subscription asks for nothing ahead of its acknowledgements."""
     return any(
         headers.get(name, "").strip() == "0"
         for name in ("consumer-window-size", "activemq.prefetchSize")

@@ -34,6 +34,9 @@ _WARNINGS: Final = (
     TooManyConnections,
 )
 
+#: ERRORs of one connection that the log has each of.
+_FIRST: Final = 16
+
 
 class ConnectionLog:
     """The lines of one connection.
@@ -52,6 +55,7 @@ class ConnectionLog:
         "_dropped",
         "_host",
         "_over",
+        "_refused",
         "_strangers",
         "session",
         "transport",
@@ -79,6 +83,7 @@ class ConnectionLog:
         self._connected = False
         self._over = False
         self._dropped = False
+        self._refused = 0
 
     def come_from(self, host: str) -> None:
         """A proxy says whose connection it is."""
@@ -117,6 +122,18 @@ class ConnectionLog:
             level = LogLevel.warn if refused else LogLevel.info
             if self._connected or self._may_log(_kind(error), level):
                 self._write(level, f"ends with ERROR: {text}")
+
+    def refused(self, error: BaseException, text: str) -> None:
+        """A frame was answered with an ERROR, and the connection goes on.
+
+        :param text: what the client is told.
+        """
+        self._refused += 1
+        # Each of the first, then one for each power of two.
+        if self._refused <= _FIRST or not self._refused & (self._refused - 1):
+            level = LogLevel.warn if isinstance(error, AccessDenied) else LogLevel.info
+            times = "" if self._refused <= _FIRST else f", the {self._refused}th"
+            self._write(level, f"goes on after an ERROR{times}: {text}")
 
     def ended(self, how: str) -> None:
         """The connection has ended without an ERROR.

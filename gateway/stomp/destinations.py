@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.provider import Connection
-from gateway.stomp.refusals import CommandRefused, Refusal
+from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 
 #: What follows the prefix in the form that other connections may reply to, with the name that the
 #: provider generated after it.
@@ -45,6 +45,7 @@ _MOST_TOGETHER: Final = 100
 #: The spellings of destinations: consumers repeat them. None of temporary ones.
 _spelt: Final[dict[Destination, str]] = {}
 _MOST_KNOWN: Final = 4096
+_LONGEST_KNOWN: Final = 256
 
 
 #: What ActiveMQ calls the temporary destinations of other connections.
@@ -74,6 +75,21 @@ def split(text: str) -> list[str]:
             f"destination names {len(parts)} destinations: {_MOST_TOGETHER} is the limit of one SEND"
         )
     return parts
+
+
+def split_composite(text: str) -> list[str]:
+    """As :func:`split`, with any comma between destinations, as in ActiveMQ.
+
+    A part without a prefix has that of the first.
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if len(parts) > _MOST_TOGETHER:
+        raise CommandRefused(
+            f"destination names {len(parts)} destinations: {_MOST_TOGETHER} is the limit of one frame"
+        )
+    first = parts[0] if parts else ""
+    prefix = next((each for each in _BEGINNINGS.values() if first.startswith(each)), "")
+    return [part if part.startswith("/") else prefix + part for part in parts]
 
 
 class Naming(Protocol):
@@ -110,7 +126,7 @@ class PlainNames:
         if known is not None:
             return known
         found = self._found(text, header)
-        keep = len(self._parsed) < _MOST_KNOWN
+        keep = len(self._parsed) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN
         if keep and isinstance(found, Destination) and not found.temporary:
             self._parsed[text] = found
         return found
@@ -228,7 +244,7 @@ class Temporaries:
         if known is not None:
             return known
         if len(self._named) >= self._most:
-            raise CommandRefused(
+            raise OneTooMany(
                 f"{header} '{text[:200]}' is one temporary destination too many: {self._most} is the limit"
             )
         made = self._named[found] = self._connection.temporary(found.kind)

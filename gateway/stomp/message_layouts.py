@@ -22,6 +22,9 @@ from gateway.stomp.message_encoder import UnsendableBody
 from gateway.stomp.rabbitmq_names import RabbitMQNames
 from gateway.stomp.wire import Version, serialize
 
+#: Artemis: whether a message is a queue's (ANYCAST) or a topic's (MULTICAST).
+_ROUTING: Final = "destination-type"
+
 
 class Delivered(NamedTuple):
     """One delivery to one subscription.
@@ -83,13 +86,14 @@ class ClassicLayout:
             ("expires", str(message.expires)),
             ("priority", str(headers.priority)),
         ]
-        pairs += _given(message, partial(_spelt, own=delivered.own))
-        if headers.persistent:
-            pairs.append(("persistent", "true"))
+        # Before what its producer has given, as the first of repeated headers counts.
         origin = headers.properties.get(ORIGINAL_DESTINATION)
         if isinstance(origin, str):
             kind, _, name = origin.partition(":")
             pairs.append(("original-destination", f"/{kind}/{name}"))
+        pairs += _given(message, partial(_spelt, own=delivered.own))
+        if headers.persistent:
+            pairs.append(("persistent", "true"))
         return _frame(pairs, delivered, counted=False)
 
     def _named(self, destination: Destination, own: Mapping[Destination, str]) -> str:
@@ -105,23 +109,24 @@ class ArtemisLayout:
         message = delivered.message
         headers = message.headers
         given = dict(headers.extras).get("destination")
-        # Without an id Artemis makes one of the destination, and tells it.
-        subscription = delivered.subscription or f"subscription/{delivered.subscribed}"
-        pairs = [("subscription", subscription)]
+        pairs: list[tuple[str, str]] = []
+        if delivered.subscription is not None:
+            pairs.append(("subscription", delivered.subscription))
         if delivered.token:
             pairs.append(("ack", delivered.number))
         kind = "ANYCAST" if headers.destination.kind is Kind.QUEUE else "MULTICAST"
         pairs += [
             ("message-id", delivered.number),
             ("destination", given or destinations.spell(headers.destination)),
-            ("destination-type", kind),
+            (_ROUTING, kind),
             ("expires", str(message.expires)),
             ("redelivered", "true" if delivered.attempt > 1 else "false"),
             ("priority", str(headers.priority)),
             ("persistent", "true" if headers.persistent else "false"),
             ("timestamp", str(message.timestamp)),
         ]
-        pairs += _given(message, destinations.spell)
+        # What it is routed as is not for its sender to say.
+        pairs += [pair for pair in _given(message, destinations.spell) if pair[0] != _ROUTING]
         return _frame(pairs, delivered, delivered.version is not Version.V1_0)
 
 

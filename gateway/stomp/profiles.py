@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+from gateway.messaging.errors import MessagingError
 from gateway.stomp.destinations import PLAIN, Naming, PlainNames
-from gateway.stomp.error_frames import OWN, SPOKEN, Wording
+from gateway.stomp.error_frames import OWN, SPOKEN, Wording, refusal_of
 from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
 from gateway.stomp.rabbitmq_names import RabbitMQNames
-from gateway.stomp.refusals import Refusal
+from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.wire import Version
 
 _NEVER: Final[frozenset[Version]] = frozenset()
@@ -52,6 +53,8 @@ class Profile:
 
     :param naming: what destinations are called.
     :param names: RabbitMQ's, whose exchanges subscriptions receive from; None elsewhere.
+    :param composites: commas separate destinations, of SUBSCRIBE as of SEND; else only those of SEND
+        that have prefixes.
     :param routing_types: ``destination-type`` and ``subscription-type`` say what a bare name is of.
     :param message_types: ``amq-msg-type`` tells text from bytes.
     :param persistent: messages are, where SEND does not say it.
@@ -63,6 +66,8 @@ class Profile:
     Subscriptions:
 
     :param default_ids: SUBSCRIBE and UNSUBSCRIBE may do without ``id`` in every version.
+    :param default_id: what precedes the destination in the ``id`` of a subscription without one, and
+    :param tells_default_id: MESSAGE has that ``id``.
     :param durable_by_flag: ``durable:true`` makes a subscription of a topic durable under its ``id``,
         without a client identifier; several connections may share it.
     :param ends_durable_in_use: UNSUBSCRIBE removes a durable subscription that the connection still
@@ -99,6 +104,7 @@ class Profile:
     default_user: str = ""
     naming: Naming = PLAIN
     names: RabbitMQNames | None = None
+    composites: bool = False
     routing_types: bool = False
     message_types: bool = False
     persistent: bool = True
@@ -106,6 +112,8 @@ class Profile:
     reply_to_as_text: bool = False
     replies_come_unasked: bool = False
     default_ids: bool = False
+    default_id: str = "/subscription-to/"
+    tells_default_id: bool = False
     durable_by_flag: bool = False
     ends_durable_in_use: bool = True
     takes_one_for_none: bool = False
@@ -141,6 +149,16 @@ class Profile:
         )
 
 
+def survives(profile: Profile, error: BaseException, version: Version) -> bool:
+    """Whether a connection survives an error over a frame that changed nothing."""
+    return (
+        version in profile.survives
+        # Those of a kind of their own are about the connection.
+        and (type(error) is CommandRefused or isinstance(error, MessagingError))
+        and refusal_of(error)[0] not in profile.fatal
+    )
+
+
 #: Open MQ's Table 12-11, and what this project has decided where that is silent.
 OPENMQ: Final = Profile("openmq")
 
@@ -149,7 +167,6 @@ STANDARD: Final = Profile(
     "standard",
     join_acknowledgements=True,
     several_transactions=True,
-    reply_to_as_text=True,
 )
 
 ACTIVEMQ: Final = Profile(
@@ -158,6 +175,7 @@ ACTIVEMQ: Final = Profile(
     session="ID:",
     default_user="guest",
     naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True),
+    composites=True,
     message_types=True,
     persistent=False,
     reply_to_as_text=True,
@@ -192,6 +210,8 @@ ARTEMIS: Final = Profile(
     persistent=False,
     reply_to_as_text=True,
     default_ids=True,
+    default_id="subscription/",
+    tells_default_id=True,
     takes_one_for_none=True,
     durable_queues=True,
     unknown_ack_is_auto=True,

@@ -97,8 +97,10 @@ def _exchange(rest: str) -> Destination:
         _invalid(rest, "exchange")
     name, key = unquote(parts[0]), unquote(parts[1]) if len(parts) == 2 else ""
     if name in _FANNED:
+        # The key means nothing to them.
+        key = "" if {"*", "#", ">"} & set(key.split(".")) else key
         return Destination(Kind.TOPIC, f"{name}.{key or _KEYLESS}")
-    if name == "amq.direct":
+    if name == "amq.direct" and not {"*", "#", ">"} & set(key.split(".")):
         return Destination(Kind.TOPIC, f"{_DIRECT}{key or _KEYLESS}")
     if name == "amq.topic" and key:
         return Destination(Kind.TOPIC, _wild(key))
@@ -117,7 +119,14 @@ def _one(rest: str, kind: str) -> str:
 
 
 def _wild(name: str) -> str:
-    return name[:-1] + ">" if name == "#" or name.endswith(".#") else name
+    if name == "#" or name.endswith(".#"):
+        name = name[:-1] + ">"
+    if "#" in name.split("."):
+        raise CommandRefused(
+            f"'{name[:200]}' has # before its end, which is not supported: expected it as the last word\n",
+            summary="Invalid destination",
+        )
+    return name
 
 
 def _quoted(name: str) -> str:

@@ -77,5 +77,9 @@ class MemoryShort(CommandRefused):
     """
 
 
+class OneTooMany(CommandRefused):
+    """A limit of what one connection may make is reached."""
+
+
 class TooManyConnections(CommandRefused):
     """A limit of connections is reached: of all, an address or a user."""

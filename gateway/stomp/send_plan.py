@@ -31,7 +31,7 @@ from gateway.stomp.header_roles import (
     role_of,
 )
 from gateway.stomp.profiles import OPENMQ, Profile
-from gateway.stomp.refusals import CommandRefused, Refusal
+from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 from gateway.stomp.wire import Head, ShapedHead
 
 #: From the text of a header and the header's name to the destination it means; raises
@@ -148,7 +148,8 @@ def plan_send(
         extras.append(("destination", destination))
     texts: list[str] = []
     if "," in destination:
-        texts = destinations.split(destination)
+        split = destinations.split_composite if profile.composites else destinations.split
+        texts = split(destination) or [destination]
         destination = texts[0]
     headers = Headers(
         resolve(routed(destination, given, "destination-type", profile), "destination"),
@@ -205,6 +206,8 @@ def _reply_to(
         return resolve(text, "reply-to"), None
     try:
         return resolve(text, "reply-to"), None
+    except OneTooMany:
+        raise
     except CommandRefused:
         return None, text
 

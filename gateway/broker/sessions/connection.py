@@ -40,6 +40,8 @@ from gateway.messaging.selector.selector import Selector, parse
 
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"
+#: How the client identifiers of shared durable subscriptions begin; no client has such a one.
+SHARED_BY: Final = "shared-by:"
 #: Topics of which a durable subscription remembers whether its user may read them.
 _TOPICS: Final = 100
 
@@ -225,7 +227,7 @@ class EmbeddedConnection:
 
         It is made or redefined as the consumer wants it.
         """
-        client_id = "" if spec.shared else self.client_id
+        client_id = self._sharing if spec.shared else self.client_id
         if client_id is None:
             raise ClientIdRequired(name)
         broker = self.broker
@@ -281,6 +283,14 @@ class EmbeddedConnection:
         self._log_durable("made", subscription)
         return subscription
 
+    @property
+    def _sharing(self) -> str:
+        """The client identifier of what the user's connections share.
+
+        Others do not share it: they may have other rights.
+        """
+        return SHARED_BY + self.user
+
     def _log_durable(self, what: str, subscription: TopicSubscription) -> None:
         self.broker.log.info(
             "durable subscription '{name}' of client-id '{client_id}' to {pattern} is {what} by user '{user}'",
@@ -309,12 +319,15 @@ class EmbeddedConnection:
 
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         self.routing.check_open()
-        client_id = self.client_id or ""
-        subscription = self.broker.durables.get((client_id, durable_name))
+        durables = self.broker.durables
+        client_id = self.client_id
+        if client_id is None or (client_id, durable_name) not in durables:
+            client_id = self._sharing
+        subscription = durables.get((client_id, durable_name))
         if subscription is None:
             if self.client_id is None:
                 return fail(ClientIdRequired(durable_name))
-            return fail(UnknownSubscription(client_id, durable_name))
+            return fail(UnknownSubscription(self.client_id, durable_name))
         if subscription.dispatch.consumers:
             return fail(DurableInUse(client_id, durable_name))
         if subscription.dispatch.halted is not None:

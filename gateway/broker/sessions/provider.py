@@ -14,7 +14,7 @@ from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import ELSEWHERE, Principal
-from gateway.broker.sessions.connection import EmbeddedConnection
+from gateway.broker.sessions.connection import SHARED_BY, EmbeddedConnection
 from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import (
@@ -126,7 +126,9 @@ class EmbeddedProvider:
         address: str,
         lost: Callable[[MessagingError], None],
     ) -> EmbeddedConnection:
-        if client_id is not None and client_id in self._client_ids:
+        if client_id is not None and (
+            client_id in self._client_ids or client_id.startswith(SHARED_BY)
+        ):
             raise ClientIdInUse(client_id)
         self._numbers += 1
         connection = EmbeddedConnection(

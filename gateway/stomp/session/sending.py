@@ -103,14 +103,10 @@ class Sending:
         transaction = own.get("transaction")
         receipt = own.get("receipt")
         target = self.session
-        asked = receipt
+        named = None
         if transaction is not None:
             named = self._transactions.named(transaction, "SEND")
-            named.touched = True
             target = named.session
-            if receipt is not None and self._profile.receipts_after_commit:
-                named.receipts.append(receipt)
-                asked = None
         if target is not self._target and not self._retarget(target):
             return False
         expires, ttl, expiring = plan.expires, plan.ttl, plan.expiring
@@ -125,8 +121,13 @@ class Sending:
         start = len(self.pending)
         if plan.copies:
             self._together.append((start, start + len(messages)))
-        if asked is not None:
-            self._asked.append((start, asked))
+        if named is not None:
+            named.touched = True
+        if receipt is not None:
+            if named is not None and self._profile.receipts_after_commit:
+                self._transactions.owe(named, receipt)
+            else:
+                self._asked.append((start, receipt))
         self.pending += messages
         return True
 

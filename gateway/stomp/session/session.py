@@ -21,9 +21,10 @@ from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
-from gateway.stomp.error_frames import describe, error_frame, refusal_of
+from gateway.stomp.error_frames import describe, error_frame
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.output import Output
+from gateway.stomp.profiles import survives
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.send_plan import SendPlan, check_text, headers_of
 from gateway.stomp.session import handshake
@@ -184,35 +185,38 @@ class Session:
                     if self.state not in _OPEN:
                         return False
         except Exception as error:  # noqa: BLE001
-            receipt = None if head is None else head.headers.get("receipt")
-            if self._goes_on_after(error):
-                self._tell(error, receipt)
-                return True
-            # It ends this connection and no other; error_frames logs what is unexpected.
-            self.fail(error, receipt)
+            return self._meet(error, head)
         return False
 
-    def _goes_on_after(self, error: BaseException) -> bool:
-        """Whether the connection survives this; its frame has changed nothing."""
-        return (
-            self.version in self._profile.survives
-            and self._was_connected
+    def _meet(self, error: Exception, head: Head | None) -> bool:
+        """Answer a frame with an ERROR, after the RECEIPTs that are due.
+
+        :returns: whether the connection goes on.
+        """
+        receipt = None if head is None else head.headers.get("receipt")
+        goes_on = (
+            self._was_connected
             and self.connection is not None
             and self.state in _OPEN
-            # Those of a kind of their own are about the connection.
-            and (type(error) is CommandRefused or isinstance(error, MessagingError))
-            and refusal_of(error)[0] not in self._profile.fatal
+            and survives(self._profile, error, self.version)
+            # Then input does not pause for those that do not read their ERRORs.
+            and not (self._sending.blocked and self._receipts.is_crowded)
         )
-
-    def _tell(self, error: BaseException, receipt: str | None) -> None:
-        """Answer a frame with an ERROR, after the RECEIPTs that are due."""
-        self.state = State.IN_TRANSACTION if len(self._transactions) else State.CONNECTED
+        if goes_on:
+            self.state = State.IN_TRANSACTION if len(self._transactions) else State.CONNECTED
+            self._guarded(self._flush)
+        if not goes_on or self.state not in _OPEN:
+            # It ends this connection and no other; error_frames logs what is unexpected.
+            self.fail(error, receipt)
+            return False
         self._counters.errors += 1
         self._refused += 1
         incident = f"{self.identifier}-{self._refused}"
+        self.log.refused(error, describe(error, incident)[0])
         octets = error_frame(error, self.version, receipt, incident, self._profile.wording)
         self._receipts.release(self._receipts.open_frame(octets))
         forget(error, receipt)
+        return True
 
     def input_ended(self) -> None:
         """No more frames in this turn: give the provider what has gathered."""
@@ -272,21 +276,14 @@ class Session:
                 self.subscriptions.unsubscribe(head, self._transactions.joined)
             case Command.BEGIN:
                 self._transactions.begin(head)
-            case Command.COMMIT:
-                self._transactions.commit(head)
-                self._go_on_in_transaction()
-            case Command.ABORT:
-                self._transactions.abort(head)
-                self._go_on_in_transaction()
+            case Command.COMMIT | Command.ABORT:
+                self._transactions.end(head, commit=command is Command.COMMIT)
+                if self.state is State.CONNECTED and len(self._transactions):
+                    self.state = State.IN_TRANSACTION
             case Command.DISCONNECT:
                 self._disconnect(head)
             case _:
                 self._connect(head)
-
-    def _go_on_in_transaction(self) -> None:
-        """A transaction has ended: others may still be open."""
-        if self.state is State.CONNECTED and len(self._transactions):
-            self.state = State.IN_TRANSACTION
 
     # Flow control: SENDs and what must not overtake them wait; ACK and NACK do not.
 
@@ -316,7 +313,10 @@ class Session:
                 self.input_ended()
             for frame in held:
                 if self.state in _OPEN:
-                    self._hold(frame)
+                    try:
+                        self._hold(frame)
+                    except Exception as error:  # noqa: BLE001
+                        self._meet(error, frame.head)
         self._peer.held_fewer()
         if was_full:
             self._relieved()

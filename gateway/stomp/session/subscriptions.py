@@ -24,6 +24,7 @@ from gateway.messaging.provider import Connection, ConsumerSpec, Mode
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import client_headers
 from gateway.stomp.counters import Counters
+from gateway.stomp.destinations import split_composite
 from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused, Refusal
@@ -31,12 +32,9 @@ from gateway.stomp.send_plan import Resolve, routed
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
-from gateway.stomp.session.transactions import Transactions
+from gateway.stomp.session.transactions import Transaction, Transactions
 from gateway.stomp.settings import SessionOptions
 from gateway.stomp.wire import Head, Version
-
-#: The ``id`` of a 1.0 subscription that has none, before its destination (Open MQ's Table 12-11).
-DEFAULT_ID: Final = "/subscription-to/"
 
 _MODES: Final = {Ack.AUTO: Mode.CLIENT, Ack.CLIENT: Mode.CLIENT, Ack.INDIVIDUAL: Mode.INDIVIDUAL}
 _ACKS: Final = {ack.value: ack for ack in Ack}
@@ -78,6 +76,8 @@ class Subscriptions:
         self._last = 0
         self._transactions: Transactions | None = None
         self._by_id: dict[str, Subscription] = {}
+        #: The others of a SUBSCRIBE to several destinations, under the id of all.
+        self._beside: dict[str, list[Subscription]] = {}
         #: Also those that are over and still have unsettled deliveries.
         self.by_number: dict[int, Subscription] = {}
         #: Those that are over, and when what they hold goes back.
@@ -134,7 +134,7 @@ class Subscriptions:
             key=lambda each: (
                 each.closed,
                 transaction and not each.transacted,
-                not each.id.startswith(DEFAULT_ID),
+                not each.id.startswith(self._profile.default_id),
                 each.number,
             ),
         )
@@ -159,19 +159,58 @@ class Subscriptions:
                 f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection"
             )
         ack = _ack_of(given, self._profile.unknown_ack_is_auto)
-        enveloped = client_headers.enveloped(given)
         self._transactions = transactions
         identifier = None if transactions.several else given.get("transaction")
         transaction = None if identifier is None else transactions.named(identifier, "SUBSCRIBE")
-        destination = self._resolve(
-            routed(text, given, "subscription-type", self._profile), "destination"
-        )
-        if self._profile.names is not None:
-            destination = self._profile.names.source(destination)
-        spec = self._spec(given, destination, id)
+        texts = [text]
+        if self._profile.composites:
+            texts = split_composite(text) or texts
+        specs = {each: self._spec(given, self._source(each, given), id) for each in texts}
+        if len(specs) > 1 and (durable := specs[texts[0]].durable_name) is not None:
+            raise CommandRefused(
+                f"the durable subscription '{durable[:100]}' to several destinations: expected one"
+            )
+        named = "id" in given or self._profile.tells_default_id
+        made: list[Subscription] = []
+        try:
+            for each, spec in specs.items():
+                made.append(self._make(given, spec, id, each, named, ack, transaction))
+        except MessagingError:
+            for subscription in made:
+                self._retire(subscription)
+            raise
+        self._begin(made[0], given.get("receipt"))
+        if len(made) > 1:
+            self._beside[id] = made[1:]
+            for subscription in made[1:]:
+                self._begin(subscription, None)
+
+    def _source(self, text: str, given: dict[str, str]) -> Destination:
+        """What a subscription to a destination of that name receives from."""
+        text = routed(text, given, "subscription-type", self._profile)
+        destination = self._resolve(text, "destination")
+        names = self._profile.names
+        return destination if names is None else names.source(destination)
+
+    def _make(
+        self,
+        given: dict[str, str],
+        spec: ConsumerSpec,
+        id: str,
+        text: str,
+        named: bool,
+        ack: Ack,
+        transaction: Transaction | None = None,
+    ) -> Subscription:
+        """Make a subscription that delivers nothing yet.
+
+        :raises MessagingError: the provider refuses.
+        """
+        enveloped = client_headers.enveloped(given)
         transacted = transaction is not None and not spec.browse
         if spec.browse:
             ack = Ack.AUTO
+        window = self._window(self._prefetch(given), ack, transacted)
         self._give_back_of(spec.destination)
         self._last += 1
         if transaction is not None and transacted:
@@ -181,7 +220,7 @@ class Subscriptions:
         subscription = Subscription(
             self._last,
             id,
-            "id" in given,
+            named,
             spec,
             ack,
             transacted,
@@ -192,7 +231,7 @@ class Subscriptions:
             self._fresh,
             self._fail,
             self._unsendable,
-            self._window(self._prefetch(given), ack, transacted),
+            window,
             self._options.output_window,
             # An administrator's is what the broker has, as an envelope that one sends is what it
             # gets.
@@ -209,7 +248,7 @@ class Subscriptions:
             if not transacted:
                 session.close()
             raise
-        self._begin(subscription, given.get("receipt"))
+        return subscription
 
     def await_reply(self, id: str, destination: Destination) -> None:
         """Subscribe to a temporary queue that a SEND has named in ``reply-to``.
@@ -218,38 +257,14 @@ class Subscriptions:
 
         :param id: what MESSAGE calls the subscription.
         """
-        if not self._profile.replies_come_unasked or id in self._by_id:
-            return
-        self._last += 1
-        subscription = Subscription(
-            self._last,
-            id,
-            True,
-            ConsumerSpec(destination, name=id),
-            Ack.AUTO,
-            False,
-            self._connection.session(Mode.CLIENT),
-            self._encoder,
-            self._output,
-            self._counters,
-            self._fresh,
-            self._fail,
-            self._unsendable,
-            AUTO_WINDOW,
-            self._options.output_window,
-            self._transform,
-            False,
-            self._profile.layout,
-            id,
-            self._connected_as,
-            self._own,
-        )
-        subscription.attach()
-        self._begin(subscription, None)
+        if self._profile.replies_come_unasked and id not in self._by_id:
+            spec = ConsumerSpec(destination, name=id)
+            self._begin(self._make({}, spec, id, id, True, Ack.AUTO), None)
 
     def _begin(self, subscription: Subscription, receipt: str | None) -> None:
         """Deliver to a new subscription, once its RECEIPT is on its way."""
-        self._by_id[subscription.id] = self.by_number[subscription.number] = subscription
+        self._by_id.setdefault(subscription.id, subscription)
+        self.by_number[subscription.number] = subscription
         if self._paused:
             subscription.hold(Hold.PAUSED)
         if self._choked:
@@ -266,7 +281,7 @@ class Subscriptions:
         if id is None:
             if self._needs_id:
                 raise CommandRefused("SUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
-            id, tag = DEFAULT_ID + destination, f"Q_{destination}"
+            id, tag = self._profile.default_id + destination, f"Q_{destination}"
         if id in self._by_id:
             raise CommandRefused(
                 f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has",
@@ -357,13 +372,14 @@ class Subscriptions:
                 raise CommandRefused(
                     "UNSUBSCRIBE without id and without destination: one of them is required"
                 )
-            id = DEFAULT_ID + text
+            id = self._profile.default_id + text
         subscription = self._by_id.get(id)
         if subscription is None:
             raise CommandRefused(
                 f"UNSUBSCRIBE with id '{id[:100]}', which no subscription of this connection has"
             )
-        self._end(subscription, at_once=False, joined=joined(subscription))
+        for each in (subscription, *self._beside.pop(id, ())):
+            self._end(each, at_once=False, joined=joined(each))
         self._receipts.release(self._receipts.open(receipt))
 
     def _remove_durable(self, name: str, receipt: str | None) -> None:
@@ -461,7 +477,7 @@ class Subscriptions:
                 self.settled(subscription)
         if self._choked:
             self._choked = False
-            for subscription in self._by_id.values():
+            for subscription in self.by_number.values():
                 subscription.free(Hold.CHOKED)
 
     def choke(self) -> None:
@@ -477,7 +493,7 @@ class Subscriptions:
 
     def resume(self) -> None:
         self._paused = False
-        for subscription in self._by_id.values():
+        for subscription in self.by_number.values():
             subscription.free(Hold.PAUSED)
 
     def end(self) -> None:
@@ -489,13 +505,13 @@ class Subscriptions:
         for subscription in self.by_number.values():
             if subscription.outstanding is not None:
                 subscription.outstanding.clear()
-        self._by_id, self.by_number, self._over = {}, {}, {}
+        self._by_id, self._beside, self.by_number, self._over = {}, {}, {}, {}
         self._fresh.clear()
         self._unread = []
         self._transactions, self._fail, self._resolve = None, forget, _resolves_nothing
 
     def _hold(self, reason: Hold) -> None:
-        for subscription in self._by_id.values():
+        for subscription in self.by_number.values():
             subscription.hold(reason)
 
 

@@ -161,6 +161,11 @@ class Transactions:
         octets = sum([message.weight for message in messages])
         self._count(transaction, octets + _ACKNOWLEDGEMENT * len(messages))
 
+    def owe(self, transaction: Transaction, receipt: str) -> None:
+        """Have the RECEIPT of a SEND follow that of COMMIT."""
+        transaction.receipts.append(receipt)
+        self._count(transaction, len(receipt) + _ACKNOWLEDGEMENT)
+
     def _count(self, transaction: Transaction, octets: int) -> None:
         transaction.octets += octets
         self._octets += octets
@@ -186,6 +191,13 @@ class Transactions:
         self._receipts.release(self._receipts.open(head.headers.get("receipt")))
         for subscription in self._transacted():
             subscription.free(Hold.NO_TRANSACTION)
+
+    def end(self, head: Head, commit: bool) -> None:
+        """Carry COMMIT or ABORT out. :raises CommandRefused: it is not open."""
+        if commit:
+            self.commit(head)
+        else:
+            self.abort(head)
 
     def commit(self, head: Head) -> None:
         """Make all that was sent and acknowledged in one durable, together.

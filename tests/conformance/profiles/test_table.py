@@ -105,7 +105,7 @@ def test_bare_names(join: Join, name: str, profile: str, cell: str) -> None:
         assert with_prefix.message().text == "body"
 
 
-@row("``reply-to`` that is no destination", openmq="ERROR", others="goes through")
+@row("``reply-to`` that is no destination", openmq="ERROR", standard="ERROR", others="goes through")
 def test_reply_to(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
     client.send(
@@ -115,9 +115,8 @@ def test_reply_to(join: Join, name: str, profile: str, cell: str) -> None:
         client.error("reply-to")
         return
     assert answer(client).command == "RECEIPT"
-    if profile != "standard":
-        client.subscribe(f"/queue/{name}")
-        assert client.message()["reply-to"] == "some text"
+    client.subscribe(f"/queue/{name}")
+    assert client.message()["reply-to"] == "some text"
 
 
 @row("SEND without ``persistent``", openmq="persistent", standard="persistent", others="not")
@@ -174,6 +173,35 @@ def test_durable_queues(join: Join, name: str, profile: str, cell: str) -> None:
         },
     )
     assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("SUBSCRIBE to ``/queue/a,b``", activemq="is to both", others="is to one name")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_composites(join: Join, name: str, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    names = [f"{name}.{each}" for each in "ab"]
+    headers = {"destination": f"/queue/{names[0]},{names[1]}", "id": "s", "ack": "client"}
+    if cell == "is to one name":
+        client.ask("SUBSCRIBE", headers)
+        client.send("SEND", {"destination": headers["destination"]}, "one name")
+        assert client.message().text == "one name"
+        return
+    client.ask("SUBSCRIBE", headers)
+    for each in names:
+        client.send("SEND", {"destination": f"/queue/{each}"}, each)
+    messages = client.messages(2)
+    assert {each.text for each in messages} == set(names)
+    assert {each["subscription"] for each in messages} == {"s"}
+    for message in messages:
+        client.ack(message, receipt="a")
+        assert answer(client)["receipt-id"] == "a"
+    client.ask("UNSUBSCRIBE", id="s")
+    for each in names:
+        client.put(f"/queue/{each}", "later")
+    for each in names:
+        client.subscribe(f"/queue/{each}")
+        assert client.message().text == "later"
+        client.ask("UNSUBSCRIBE", id="s")
 
 
 @row("an unknown value of ``ack``", activemq="is auto", artemis="is auto", others="ERROR")
@@ -341,7 +369,7 @@ def test_durable_in_use(join: Join, name: str, profile: str, cell: str) -> None:
 
 
 @row(
-    "after an ERROR over one frame the connection",
+    "after an ERROR over a frame that asks for what cannot be the connection",
     openmq="ends",
     standard="ends",
     activemq="goes on",

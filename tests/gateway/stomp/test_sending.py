@@ -11,6 +11,7 @@ from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, StorageFailed
 from gateway.messaging.message import BodyType
 from gateway.messaging.provider import Mode
+from gateway.stomp.profiles import ACTIVEMQ, OPENMQ, Profile
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from gateway.stomp.wire.shapes import CROWDED, MOST_KEPT
 from tests.gateway.stomp.client import START, Client, Server
@@ -319,6 +320,34 @@ def test_a_destination_that_fills_again_holds_the_rest(server: Server, client: C
     resume()
     assert [each.body for each in server.provider.sent] == [b"0", b"1"]
     plain.drain()
+    assert [each.body for each in server.provider.sent] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("profile", [OPENMQ, ACTIVEMQ], ids=lambda profile: profile.name)
+def test_an_acknowledgement_refused_among_what_waits_loses_nothing(profile: Profile) -> None:
+    server = Server(SessionOptions(profile=profile))
+    client = server.connected()
+    plain = server.provider.connection.sessions[0]
+    plain.is_writable = False
+    client.say("SEND\ndestination:/queue/a\n\n0")
+    client.say(
+        "BEGIN\ntransaction:t\n\n",
+        "SEND\ndestination:/queue/a\n\n1",
+        "ACK\nid:9-9\nreceipt:bad\n\n",
+        "SEND\ndestination:/queue/a\ntransaction:t\n\n2",
+        "COMMIT\ntransaction:t\nreceipt:c\n\n",
+    )
+    resume, plain.resume = plain.resume, None
+    assert resume is not None
+    # It takes one, and no more.
+    resume()
+    server.clock.advance(0)
+    if not profile.survives:
+        assert client.commands()[-1] == "ERROR"
+        return
+    plain.drain()
+    server.clock.advance(0)
+    assert client.commands()[-2:] == ["ERROR", "RECEIPT"]
     assert [each.body for each in server.provider.sent] == [b"0", b"1", b"2"]
 
 
