@@ -150,7 +150,7 @@ class Profile:
 
 
 def survives(profile: Profile, error: BaseException, version: Version) -> bool:
-    """Whether a connection survives an error over a frame that changed nothing."""
+    """Whether a connection survives this error, whose frame changed nothing."""
     return (
         version in profile.survives
         # Those of a kind of their own are about the connection.
