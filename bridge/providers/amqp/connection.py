@@ -15,10 +15,11 @@ from bridge.providers.amqp.links import Probe
 from bridge.providers.amqp.options import AmqpOptions
 from bridge.providers.amqp.peers import Peer
 from bridge.providers.amqp.refusals import Refusal, refusal
-from bridge.providers.amqp.session import AmqpSession, Sessions
+from bridge.providers.amqp.session import AmqpSession
 from bridge.providers.amqp.state import ConnectionState
 from bridge.providers.amqp.wire import Wire
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.sessions import Sessions
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
@@ -63,7 +64,7 @@ class AmqpConnection:
         self.state = ConnectionState(
             wire, peer, options, clock, username, client_id, self._turn_ended
         )
-        self._sessions = Sessions()
+        self._sessions: Sessions[AmqpSession] = Sessions()
         self._lost = lost
         self._ended = ended
         self._relieve = wire.on_relief

@@ -23,10 +23,11 @@ from bridge.providers.amqp.mapping import from_bytes, too_large
 from bridge.providers.amqp.receiver import ACCEPTED, FAILED, REJECTED, RELEASED, ReceiverLink
 from bridge.providers.amqp.refusals import Refusal, refusal
 from bridge.providers.amqp.state import ConnectionState
-from bridge.providers.amqp.transaction import Delivery, Settlement, Transaction
+from bridge.providers.amqp.transaction import Delivery, Transaction
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
 from bridge.providers.credit import Credit, MeanSize, reported
+from bridge.providers.local_transactions import Settlement
 from bridge.providers.redelivery import Redelivery
 from bridge.providers.wildcards import covers, is_wild, with_hash
 from gateway.messaging.dead import DeadReason

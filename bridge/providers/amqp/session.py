@@ -25,6 +25,7 @@ from bridge.providers.amqp.state import ConnectionState
 from bridge.providers.amqp.transaction import Outgoing, Transaction, declare, discharge
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.sessions import Sessions
 from bridge.providers.wildcards import is_wild
 from gateway.messaging.completions import Completion
 from gateway.messaging.destination import Destination, Kind
@@ -51,7 +52,9 @@ _MOST_SENDERS: Final = 64
 class AmqpSession:
     """One session. Made by its connection."""
 
-    def __init__(self, connection: ConnectionState, sessions: Sessions, mode: Mode) -> None:
+    def __init__(
+        self, connection: ConnectionState, sessions: Sessions[AmqpSession], mode: Mode
+    ) -> None:
         self.mode: Final = mode
         self.closed = False
         self.answers: Final = SessionAnswers(connection.turn.soon)
@@ -484,30 +487,3 @@ def _check_name(destination: Destination) -> None:
         destination.name.encode()
     except UnicodeEncodeError:
         raise InvalidDestination(destination, "the name holds half a surrogate pair") from None
-
-
-class Sessions:
-    """The sessions of one connection."""
-
-    def __init__(self) -> None:
-        self.open: dict[AmqpSession, None] = {}
-        #: Those that are closed and have completions pending.
-        self._closed: dict[AmqpSession, None] = {}
-
-    def all(self) -> list[AmqpSession]:
-        """Those that have something under way or pending."""
-        return [*self.open, *self._closed]
-
-    def own(self, session: Session) -> AmqpSession | None:
-        """The session, if it is one of these and open."""
-        return next((each for each in self.open if each is session and not each.closed), None)
-
-    def forget(self, session: AmqpSession) -> None:
-        """Drop a closed session; its pending completions are still told."""
-        self.open.pop(session, None)
-        self._closed = {each: None for each in [*self._closed, session] if each.waiting}
-
-    def clear(self) -> None:
-        """Drop all: the connection has ended."""
-        self.open.clear()
-        self._closed.clear()

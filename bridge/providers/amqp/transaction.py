@@ -12,14 +12,13 @@ nothing of a transaction before, and a rollback only forgets:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from bridge.providers.amqp.encoding import Described, Symbol, encode
 from bridge.providers.amqp.mapping import VALUE
 from bridge.providers.amqp.receiver import ReceiverLink
-from gateway.messaging.dead import DeadReason
+from bridge.providers.local_transactions import LocalTransaction
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -60,45 +59,7 @@ class Outgoing(NamedTuple):
     number: int
 
 
-class SettlingConsumer(Protocol):
-    """A consumer whose deliveries are settled in transactions."""
-
-    @property
-    def session(self) -> object: ...
-
-    def rejected(
-        self, deliveries: Sequence[Delivery], delay_ms: int | None, dead: DeadReason | None
-    ) -> None:
-        """Carry a rejection out."""
-
-    def settled(self, count: int) -> None:
-        """So many settlements in a transaction are no longer pending."""
-
-    def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Make these outstanding again.
-
-        Their settlements in another session's transaction were undone.
-        """
-
-    def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Redeliver these and everything outstanding.
-
-        The transaction of the consumer's session was undone.
-        """
-
-
-class Settlement(NamedTuple):
-    """Deliveries acknowledged, or rejected as by ``Consumer.reject``."""
-
-    consumer: SettlingConsumer
-    deliveries: list[tuple[int, Delivery]]
-    rejected: bool = False
-    delay_ms: int | None = None
-    dead: DeadReason | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Transaction:
+class Transaction(LocalTransaction[Delivery, Outgoing]):
     """One transaction of one session, until its outcome.
 
     :ivar unanswered: messages that the broker has not answered.
@@ -106,15 +67,11 @@ class Transaction:
     :ivar discharging: the broker was asked for the outcome.
     """
 
-    sends: list[Outgoing] = field(default_factory=list)
-    settlements: list[Settlement] = field(default_factory=list)
-    unanswered: int = 0
-    refused: MessagingError | None = None
-    discharging: bool = False
-
-    @property
-    def empty(self) -> bool:
-        return not self.sends and not self.settlements
+    def __init__(self) -> None:
+        super().__init__()
+        self.unanswered = 0
+        self.refused: MessagingError | None = None
+        self.discharging = False
 
     def settle(self, transaction: bytes) -> bool:
         """Tell the broker the outcomes of the deliveries.
@@ -143,25 +100,6 @@ class Transaction:
                 for delivery in deliveries:
                     delivery.link.forget(delivery.engine)
             settlement.consumer.settled(len(deliveries))
-
-    def undo(self, session: object, consumers: Iterable[SettlingConsumer]) -> None:
-        """Forget it.
-
-        The session's own consumers redeliver what was settled and everything outstanding; to other
-        consumers it is outstanding again.
-
-        :param consumers: of the session.
-        """
-        own: dict[SettlingConsumer, list[tuple[int, Delivery]]] = {each: [] for each in consumers}
-        undone, self.sends, self.settlements = self.settlements, [], []
-        for consumer, deliveries, *_ in undone:
-            if consumer.session is session:
-                own.setdefault(consumer, []).extend(deliveries)
-            else:
-                consumer.restore(deliveries)
-        for consumer, given_up in own.items():
-            given_up.sort(key=lambda each: each[0])
-            consumer.given_up(given_up)
 
 
 def declare() -> bytes:

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from bridge.providers.asked import Asked, Operation
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.options import StompOptions
-from bridge.providers.stomp.session import Sessions, StompSession
+from bridge.providers.stomp.session import StompSession, StompSessions
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import durable_headers, remove_durable_queue
 from bridge.providers.stomp.wire import Wire
@@ -66,7 +66,7 @@ class BrokerConnection:
         self.state = ConnectionState(
             wire, dialect, options, clock, username, client_id, self._hold_or_read
         )
-        self._sessions = Sessions()
+        self._sessions = StompSessions()
         self._lost = lost
         self._ended = ended
         self._another = another

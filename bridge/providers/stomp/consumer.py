@@ -18,12 +18,13 @@ from typing import ClassVar, Final, Protocol
 from twisted.logger import Logger
 
 from bridge.providers.credit import Credit, reported
+from bridge.providers.local_transactions import Settlement
 from bridge.providers.redelivery import Redelivery
 from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.mapping import from_headers
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.subscriptions import Delivery, Line, WireSubscription
-from bridge.providers.stomp.transaction import Settlement, Transaction
+from bridge.providers.stomp.transaction import Transaction
 from bridge.providers.stomp.window import Window
 from bridge.providers.wildcards import covers, is_wild
 from gateway.messaging.dead import DeadReason

@@ -14,6 +14,7 @@ from typing import Final
 
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.sessions import Sessions
 from bridge.providers.stomp.consumer import StompConsumer
 from bridge.providers.stomp.mapping import spell, to_headers
 from bridge.providers.stomp.state import ConnectionState
@@ -42,7 +43,7 @@ _SETTLED = "settled"
 class StompSession:
     """One session. Made by its connection."""
 
-    def __init__(self, connection: ConnectionState, sessions: Sessions, mode: Mode) -> None:
+    def __init__(self, connection: ConnectionState, sessions: StompSessions, mode: Mode) -> None:
         self.mode: Final = mode
         self.dialect: Final = connection.dialect
         self.closed = False
@@ -387,22 +388,12 @@ class StompSession:
         self._connection.check_open()
 
 
-class Sessions:
-    """The sessions of one connection."""
+class StompSessions(Sessions[StompSession]):
+    """The sessions of one connection, of which one may have its transaction."""
 
     def __init__(self) -> None:
-        self.open: dict[StompSession, None] = {}
-        #: Those that are closed and have completions pending.
-        self._closed: dict[StompSession, None] = {}
+        super().__init__()
         self._transacted: StompSession | None = None
-
-    def all(self) -> list[StompSession]:
-        """Those that have something under way or pending."""
-        return [*self.open, *self._closed]
-
-    def own(self, session: Session) -> StompSession | None:
-        """The session, if it is one of these and open."""
-        return next((each for each in self.open if each is session and not each.closed), None)
 
     def take_transaction(self, session: StompSession) -> bool:
         """Give the connection's one transaction to a session.
@@ -420,13 +411,7 @@ class Sessions:
         return True
 
     def forget(self, session: StompSession) -> None:
-        """Drop a closed session; its pending completions are still told."""
+        """See :meth:`Sessions.forget`."""
         if self._transacted is session:
             self._transacted = None
-        self.open.pop(session, None)
-        self._closed = {each: None for each in [*self._closed, session] if each.waiting}
-
-    def clear(self) -> None:
-        """Drop all: the connection has ended."""
-        self.open.clear()
-        self._closed.clear()
+        super().forget(session)

@@ -8,13 +8,12 @@ before it; otherwise a part of the transaction could be committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.local_transactions import LocalTransaction
 from bridge.providers.stomp.subscriptions import Delivery
 from bridge.providers.stomp.wire import Answer, Pairs, Wire
-from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, OutcomeUnknown
 from gateway.stomp.brokers import Dialect
 
@@ -33,57 +32,12 @@ class Outgoing(NamedTuple):
     alike: object
 
 
-class SettlingConsumer(Protocol):
-    """A consumer whose deliveries are settled in transactions.
-
-    It hears what becomes of them.
-    """
-
-    @property
-    def session(self) -> object: ...
-
-    def rejected(
-        self, deliveries: Sequence[Delivery], delay_ms: int | None, dead: DeadReason | None
-    ) -> None:
-        """Carry a rejection out."""
-
-    def settled(self, count: int) -> None:
-        """So many settlements in a transaction are no longer pending."""
-
-    def restore(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Make these outstanding again.
-
-        Their settlements in another session's transaction were undone.
-        """
-
-    def given_up(self, deliveries: Sequence[tuple[int, Delivery]]) -> None:
-        """Redeliver these and everything outstanding.
-
-        The transaction of the consumer's session was undone.
-        """
-
-
-class Settlement(NamedTuple):
-    """Deliveries acknowledged, or rejected as by ``Consumer.reject``."""
-
-    consumer: SettlingConsumer
-    deliveries: list[tuple[int, Delivery]]
-    rejected: bool = False
-    delay_ms: int | None = None
-    dead: DeadReason | None = None
-
-
-class Transaction:
+class Transaction(LocalTransaction[Delivery, Outgoing]):
     """One transaction of one session, until its outcome."""
 
     def __init__(self, dialect: Dialect) -> None:
+        super().__init__()
         self._dialect = dialect
-        self.sends: list[Outgoing] = []
-        self.settlements: list[Settlement] = []
-
-    @property
-    def empty(self) -> bool:
-        return not self.sends and not self.settlements
 
     def write(self, wire: Wire, name: str, opened: bool, done: Answer) -> None:
         """Have the broker carry it out.
@@ -155,22 +109,3 @@ class Transaction:
             if redeliver and self._dialect.acknowledges_within:
                 settlement.consumer.rejected(deliveries, settlement.delay_ms, None)
             settlement.consumer.settled(len(deliveries))
-
-    def undo(self, session: object, consumers: Iterable[SettlingConsumer]) -> None:
-        """Forget it.
-
-        The session's own consumers redeliver what was settled and everything outstanding; to other
-        consumers it is outstanding again.
-
-        :param consumers: of the session.
-        """
-        own: dict[SettlingConsumer, list[tuple[int, Delivery]]] = {each: [] for each in consumers}
-        undone, self.sends, self.settlements = self.settlements, [], []
-        for consumer, deliveries, *_ in undone:
-            if consumer.session is session:
-                own.setdefault(consumer, []).extend(deliveries)
-            else:
-                consumer.restore(deliveries)
-        for consumer, given_up in own.items():
-            given_up.sort(key=lambda each: each[0])
-            consumer.given_up(given_up)
