@@ -102,6 +102,9 @@ class Naming(Protocol):
         :raises CommandRefused: it is no destination.
         """
 
+    def source(self, destination: Destination) -> Destination:
+        """Return what a subscription to a destination receives from."""
+
 
 class PlainNames:
     """The names of this module.
@@ -130,6 +133,10 @@ class PlainNames:
         if keep and isinstance(found, Destination) and not found.temporary:
             self._parsed[text] = found
         return found
+
+    def source(self, destination: Destination) -> Destination:
+        """See :meth:`Naming.source`."""
+        return destination
 
     def _found(self, text: str, header: str) -> Destination | LocalTemporary:
         if "," in text and _BETWEEN.search(text) is not None:

@@ -52,7 +52,6 @@ class Profile:
     Destinations and SEND:
 
     :param naming: what destinations are called.
-    :param names: RabbitMQ's, whose exchanges subscriptions receive from; None elsewhere.
     :param composites: commas separate destinations, of SUBSCRIBE as of SEND; else only those of SEND
         that have prefixes.
     :param routing_types: ``destination-type`` and ``subscription-type`` say what a bare name is of.
@@ -82,6 +81,7 @@ class Profile:
     :param join_acknowledgements: ACK and NACK of any subscription may be made in a transaction.
     :param several_transactions: a connection may have more than one open, and SUBSCRIBE is in none.
     :param receipts_after_commit: the RECEIPT of a SEND in a transaction follows that of COMMIT.
+    :param tagged_ids: the id of a delivery is what follows the last ``@@``.
     :param strict_acknowledgements: in 1.2 only ``id`` names a delivery.
     :param ignores_subscription: versions in which ``subscription`` of ACK and NACK is not looked at.
     :param nack: what NACK does.
@@ -103,7 +103,6 @@ class Profile:
     tells_unasked: bool = True
     default_user: str = ""
     naming: Naming = PLAIN
-    names: RabbitMQNames | None = None
     composites: bool = False
     routing_types: bool = False
     message_types: bool = False
@@ -123,6 +122,7 @@ class Profile:
     join_acknowledgements: bool = False
     several_transactions: bool = False
     receipts_after_commit: bool = False
+    tagged_ids: bool = False
     strict_acknowledgements: bool = False
     ignores_subscription: frozenset[Version] = _NEVER
     nack: Nack = Nack.POLICY
@@ -233,7 +233,6 @@ RABBITMQ: Final = Profile(
     session_length=22,
     default_user="guest",
     naming=_RABBITMQ_NAMES,
-    names=_RABBITMQ_NAMES,
     persistent=False,
     refuses_message_id=True,
     reply_to_as_text=True,
@@ -244,6 +243,7 @@ RABBITMQ: Final = Profile(
     join_acknowledgements=True,
     several_transactions=True,
     receipts_after_commit=True,
+    tagged_ids=True,
     strict_acknowledgements=True,
     ignores_subscription=_ALWAYS,
     nack=Nack.AGAIN,

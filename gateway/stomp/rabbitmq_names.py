@@ -76,9 +76,9 @@ class RabbitMQNames:
         return self.spell(destination)
 
     def source(self, destination: Destination) -> Destination:
-        """Return what a subscription to a destination receives from.
+        """See :meth:`~gateway.stomp.destinations.Naming.source`.
 
-        That of an exchange that ignores the key receives whatever has any.
+        A subscription to an exchange that ignores the key receives whatever has any.
         """
         for fanned in _FANNED:
             if destination.kind is Kind.TOPIC and destination.name.startswith(f"{fanned}."):

@@ -52,7 +52,7 @@ class Settlement:
             and version is Version.V1_1
             and version not in profile.ignores_subscription
         )
-        self._tagged: Final = profile.names is not None
+        self._tagged: Final = profile.tagged_ids
         self._uses_subscription: Final = version not in profile.ignores_subscription
         #: Individual acknowledgements of one subscription, which reach the provider together.
         self._gathered: list[int] = []

@@ -188,9 +188,7 @@ class Subscriptions:
     def _source(self, text: str, given: dict[str, str]) -> Destination:
         """What a subscription to a destination of that name receives from."""
         text = routed(text, given, "subscription-type", self._profile)
-        destination = self._resolve(text, "destination")
-        names = self._profile.names
-        return destination if names is None else names.source(destination)
+        return self._profile.naming.source(self._resolve(text, "destination"))
 
     def _make(
         self,

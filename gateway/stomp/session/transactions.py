@@ -132,7 +132,7 @@ class Transactions:
     def named(self, identifier: str, command: str) -> Transaction:
         """Return the open transaction that ``transaction`` of ``command`` names.
 
-        :raises CommandRefused: there is none of that name.
+        :raises CommandRefused: no open transaction has that name.
         """
         found = self._open.get(identifier)
         if found is not None:
