@@ -14,10 +14,11 @@ from typing import Final
 from gateway.messaging.errors import MessagingError
 from gateway.stomp.destinations import PLAIN, Naming, PlainNames
 from gateway.stomp.error_frames import OWN, SPOKEN, Wording, refusal_of
+from gateway.stomp.header_roles import varying
 from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
 from gateway.stomp.rabbitmq_names import RabbitMQNames
 from gateway.stomp.refusals import CommandRefused, Refusal
-from gateway.stomp.wire import Version
+from gateway.stomp.wire import Varying, Version
 
 _NEVER: Final[frozenset[Version]] = frozenset()
 _ALWAYS: Final = frozenset(Version)
@@ -93,6 +94,10 @@ class Profile:
         nothing.
     :param fatal: after these it does not.
     :param wording: of ERROR.
+
+    Frames:
+
+    :param read: headers of SEND by whose values this profile goes, and others do not.
     """
 
     name: str
@@ -130,6 +135,11 @@ class Profile:
     survives: frozenset[Version] = _NEVER
     fatal: frozenset[Refusal] = frozenset()
     wording: Wording = OWN
+    read: frozenset[str] = frozenset()
+
+    def varying(self, name: str) -> Varying:
+        """Which headers of SEND may vary within a shape: the rule for parsers."""
+        return Varying.MEANING if name in self.read else varying(name)
 
     def session_of(self, identifier: str) -> str:
         """Return ``session`` of CONNECTED, from a connection's identifier."""
@@ -172,6 +182,7 @@ STANDARD: Final = Profile(
 ACTIVEMQ: Final = Profile(
     "activemq",
     "ActiveMQ/5.17",
+    read=frozenset(("amq-msg-type",)),
     session="ID:",
     default_user="guest",
     naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True),
@@ -203,6 +214,7 @@ _NO_LOGIN: Final = "Security Error occurred: User name [{}] or password is inval
 ARTEMIS: Final = Profile(
     "artemis",
     "ActiveMQ-Artemis/2.28",
+    read=frozenset(("destination-type",)),
     default_user="guest",
     tells_unasked=False,
     naming=PlainNames(bare=True, dead="DLQ"),
@@ -229,6 +241,7 @@ _RABBITMQ_NAMES: Final = RabbitMQNames()
 RABBITMQ: Final = Profile(
     "rabbitmq",
     "RabbitMQ/3.10",
+    read=frozenset(("message-id",)),
     session="session-",
     session_length=22,
     default_user="guest",

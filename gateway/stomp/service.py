@@ -30,6 +30,7 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.listeners import NO_LISTENER, TCP, Listener
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.open_listeners import OpenListeners, RegisterPort
+from gateway.stomp.profiles import Profile
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.transforming import Transforming
@@ -39,7 +40,7 @@ from gateway.stomp.transport.connection import Shared, StompConnection
 from gateway.stomp.transport.deadlines import Wheel
 from gateway.stomp.transport.websocket import WebSocketConnection
 from gateway.stomp.websocket.endpoint import WebSocket
-from gateway.stomp.wire import Limits, Version
+from gateway.stomp.wire import FrameParser, Limits, Version
 
 #: How long clients may take to go when the bridge stops, in seconds; then their sockets are closed
 #: over them.
@@ -301,7 +302,7 @@ class StompFactory(ServerFactory):
         self.strangers: Final = Strangers(clock, Logger(namespace="gateway.stomp.connection"))
         self._turn: Final = turn
         self.admission: Final[Admission[StompConnection]] = Admission(options, counters)
-        small = options.connect_frame
+        self._options: Final = options
         self._shared: Final = Shared(
             clock=clock,
             turn=turn,
@@ -309,7 +310,7 @@ class StompFactory(ServerFactory):
             options=options,
             counters=counters,
             wheel=self.wheel,
-            limits_before=_limits(options, small, small, small),
+            parser=self._parser_for(session_options.profile),
             limits=_limits(
                 options, options.header_block, options.body, options.body + options.header_block
             ),
@@ -336,11 +337,21 @@ class StompFactory(ServerFactory):
         shared = self._shared
         if listener.profile != self._session_options.profile:
             options = replace(self._session_options, profile=listener.profile)
-            shared = replace(shared, session_for=partial(self._session_for, options))
+            shared = replace(
+                shared,
+                session_for=partial(self._session_for, options),
+                parser=self._parser_for(listener.profile),
+            )
         if listener.websocket is None:
             return StompConnection(shared, *came)
         websocket = WebSocket(listener.websocket)
         return WebSocketConnection(shared, *came, websocket, listener.proxies)
+
+    def _parser_for(self, profile: Profile) -> Callable[[], FrameParser]:
+        """Return what makes parsers for clients with these habits."""
+        small = self._options.connect_frame
+        limits = _limits(self._options, small, small, small)
+        return partial(FrameParser, limits, rule=profile.varying)
 
     def _session_for(
         self, options: SessionOptions, connection: StompConnection, port: int

@@ -29,7 +29,6 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.budget import State as MemoryState
 from gateway.reactor.turn import Turn
 from gateway.stomp.counters import Counters
-from gateway.stomp.header_roles import varying
 from gateway.stomp.output import Output, Wrapped
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
 from gateway.stomp.session.peer import Subject
@@ -87,8 +86,8 @@ class Pause(IntFlag):
 class Shared:
     """What all connections of the STOMP bridge share.
 
-    :param limits_before: of frames before CONNECTED, and
-    :param limits: from then on.
+    :param parser: makes one that reads CONNECT.
+    :param limits: of frames from CONNECTED on.
     :param session_for: makes the session of a new connection; given the client's port, too.
     """
 
@@ -98,7 +97,7 @@ class Shared:
     options: TransportOptions
     counters: Counters
     wheel: Wheel
-    limits_before: Limits
+    parser: Callable[[], FrameParser]
     limits: Limits
     admission: Admission[StompConnection]
     session_for: Callable[[StompConnection, int], Session]
@@ -131,7 +130,7 @@ class StompConnection(Protocol):
         self._turn: Final = shared.turn
         self._clock: Final = shared.clock
         self._counters: Final = shared.counters
-        self._parser: Final = FrameParser(shared.limits_before, rule=varying)
+        self._parser: Final = shared.parser()
         #: Frames on their way out.
         self.output: Final = Output(shared.turn, self._flushed, self._drained, wrapped)
         #: Until the connection is gone.
