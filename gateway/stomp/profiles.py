@@ -18,7 +18,7 @@ from gateway.stomp.header_roles import varying
 from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
 from gateway.stomp.rabbitmq_names import RabbitMQNames
 from gateway.stomp.refusals import CommandRefused, Refusal
-from gateway.stomp.wire import Varying, Version
+from gateway.stomp.wire import STRICT, Leniency, Varying, Version
 
 _NEVER: Final[frozenset[Version]] = frozenset()
 _ALWAYS: Final = frozenset(Version)
@@ -97,6 +97,7 @@ class Profile:
 
     Frames:
 
+    :param leniency: what is taken beyond STOMP.
     :param read: headers of SEND by whose values this profile goes, and others do not.
     """
 
@@ -135,6 +136,7 @@ class Profile:
     survives: frozenset[Version] = _NEVER
     fatal: frozenset[Refusal] = frozenset()
     wording: Wording = OWN
+    leniency: Leniency = STRICT
     read: frozenset[str] = frozenset()
 
     def varying(self, name: str) -> Varying:
@@ -182,6 +184,13 @@ STANDARD: Final = Profile(
 ACTIVEMQ: Final = Profile(
     "activemq",
     "ActiveMQ/5.17",
+    leniency=Leniency(
+        any_header=True,
+        any_body=True,
+        counts_messages_only=True,
+        any_escape=True,
+        nul_in_command=True,
+    ),
     read=frozenset(("amq-msg-type",)),
     session="ID:",
     default_user="guest",
@@ -214,6 +223,7 @@ _NO_LOGIN: Final = "Security Error occurred: User name [{}] or password is inval
 ARTEMIS: Final = Profile(
     "artemis",
     "ActiveMQ-Artemis/2.28",
+    leniency=Leniency(any_body=True, drops_rest=True),
     read=frozenset(("destination-type",)),
     default_user="guest",
     tells_unasked=False,
@@ -241,6 +251,7 @@ _RABBITMQ_NAMES: Final = RabbitMQNames()
 RABBITMQ: Final = Profile(
     "rabbitmq",
     "RabbitMQ/3.10",
+    leniency=Leniency(any_body=True, any_command=True),
     read=frozenset(("message-id",)),
     session="session-",
     session_length=22,

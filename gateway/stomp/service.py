@@ -351,7 +351,7 @@ class StompFactory(ServerFactory):
         """Return what makes parsers for clients with these habits."""
         small = self._options.connect_frame
         limits = _limits(self._options, small, small, small)
-        return partial(FrameParser, limits, rule=profile.varying)
+        return partial(FrameParser, limits, rule=profile.varying, leniency=profile.leniency)
 
     def _session_for(
         self, options: SessionOptions, connection: StompConnection, port: int

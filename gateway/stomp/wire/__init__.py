@@ -14,6 +14,8 @@ from gateway.stomp.wire.grammar import (
     BODY_COMMANDS,
     COMMANDS,
     CONNECTING_COMMANDS,
+    STRICT,
+    Leniency,
     Limits,
 )
 from gateway.stomp.wire.head import UndefinedEscape, unescape_header
@@ -32,9 +34,11 @@ __all__ = [
     "BODY_COMMANDS",
     "COMMANDS",
     "CONNECTING_COMMANDS",
+    "STRICT",
     "Frame",
     "FrameParser",
     "Head",
+    "Leniency",
     "Limits",
     "ProtocolError",
     "ShapedHead",

@@ -117,3 +117,32 @@ class Limits:
         ):
             if value < least:
                 raise ValueError(f"limit {name} is {value}, expected at least {least}")
+
+
+@dataclass(frozen=True, slots=True)
+class Leniency:
+    """What some servers take that is no STOMP, for clients that rely on it.
+
+    :param any_header: a header line without a colon is a header with an empty value.
+    :param any_body: every frame may have a body, also in 1.1 and 1.2.
+    :param counts_messages_only: ``content-length`` counts on SEND and MESSAGE only. Other frames
+        end at their first NUL.
+    :param drops_rest: what follows the bytes that ``content-length`` counts is dropped, up to NUL.
+    :param any_escape: undefined escapes stay as they are, and values have escapes in 1.0, too.
+    :param any_command: an unknown command makes a frame, which the session is to refuse.
+    :param nul_in_command: NUL in a command line is an error once the headers behind it have ended.
+    """
+
+    any_header: bool = False
+    any_body: bool = False
+    counts_messages_only: bool = False
+    drops_rest: bool = False
+    any_escape: bool = False
+    any_command: bool = False
+    nul_in_command: bool = False
+
+
+#: Nothing beyond what the head of this module says.
+STRICT: Final = Leniency()
+#: Frames whose ``content-length`` counts for servers that look at it only there.
+COUNTED_COMMANDS: Final = frozenset(("SEND", "MESSAGE"))

@@ -14,7 +14,14 @@ from typing import Final
 
 from gateway.stomp.wire.errors import ProtocolError, shown
 from gateway.stomp.wire.frame import Head, Version
-from gateway.stomp.wire.grammar import COMMANDS, CONNECTING_COMMANDS, PADDING
+from gateway.stomp.wire.grammar import (
+    COMMANDS,
+    CONNECTING_COMMANDS,
+    COUNTED_COMMANDS,
+    PADDING,
+    STRICT,
+    Leniency,
+)
 from gateway.stomp.wire.serializer import ESCAPES
 
 # 10 ** 18 octets are above any limit, and int() of 18 digits costs nothing.
@@ -40,12 +47,13 @@ class UndefinedEscape(ValueError):
     """
 
 
-def read_head(block: bytes, version: Version) -> Head:
+def read_head(block: bytes, version: Version, leniency: Leniency = STRICT) -> Head:
     """Read a header block.
 
     :param block: the octets from the first of the command to the end of the blank line, inclusive;
         lines end in LF or CR LF, and no NUL is in it.
     :param version: the version negotiated, or 1.0 before that.
+    :param leniency: what is taken beyond the grammar.
     :raises ProtocolError: unknown command, bad UTF-8, a header without colon or name, an undefined
         escape, a bad ``content-length``.
     """
@@ -58,12 +66,14 @@ def read_head(block: bytes, version: Version) -> Head:
         raise ProtocolError(f"{where} is not UTF-8", receipt_of(block, version)) from None
     lines = [line[:-1] if line.endswith("\r") else line for line in text.split("\n")[:-2]]
     command = lines[0]
-    if command not in COMMANDS:
+    if command not in COMMANDS and not leniency.any_command:
         raise ProtocolError(
             f"unknown command '{shown(command)}'", receipt_of(block, version), shown(command)
         )
     try:
-        headers = _headers(lines, version)
+        headers = _headers(lines, version, leniency)
+        if leniency.counts_messages_only and command not in COUNTED_COMMANDS:
+            return Head(command, headers)
         return Head(command, headers, content_length(headers))
     except ProtocolError as error:
         raise ProtocolError(error.message, receipt_of(block, version)) from None
@@ -167,7 +177,13 @@ def unescape_header(text: str, version: Version) -> str:
     return "".join(parts)
 
 
-def _headers(lines: list[str], version: Version) -> dict[str, str]:
+def _unescape_known(text: str, version: Version) -> str:
+    """As :func:`unescape_header`, with what is not defined left as it is."""
+    plain = _PLAIN[version]
+    return _escapes.sub(lambda escape: plain.get(escape.group(1), escape.group()), text)
+
+
+def _headers(lines: list[str], version: Version, leniency: Leniency) -> dict[str, str]:
     """The headers of a frame by their lines, the command line first."""
     connecting = lines[0] in CONNECTING_COMMANDS
     trimmed = version is _V1_0 and not (connecting and _forbids_trimming(lines))
@@ -175,11 +191,16 @@ def _headers(lines: list[str], version: Version) -> dict[str, str]:
     headers: dict[str, str] = {}
     for number in range(1, len(lines)):
         name, colon, value = lines[number].partition(":")
-        if not colon:
+        if not colon and not leniency.any_header:
             raise ProtocolError(f"header line {number} of {lines[0]} has no colon")
         if trimmed:
             name = name.strip(PADDING)
             value = value.strip(PADDING)
+            if leniency.any_escape and not connecting:
+                value = _unescape_known(value, Version.V1_2)
+        elif escaped and leniency.any_escape:
+            name = _unescape_known(name, version)
+            value = _unescape_known(value, version)
         elif escaped:
             try:
                 name = unescape_header(name, version)

@@ -33,8 +33,11 @@ from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import (
     BODY_COMMANDS,
     CONNECTING_COMMANDS,
+    COUNTED_COMMANDS,
     LONG_COMMANDS,
     LONGEST_COMMAND,
+    STRICT,
+    Leniency,
     Limits,
 )
 from gateway.stomp.wire.head import read_plain_head
@@ -62,9 +65,11 @@ class FrameParser:
     :param version: by whose rules headers are read; 1.0 until CONNECT or CONNECTED has settled it.
         Both may change, see `change_rules`.
     :param rule: which headers of SEND may vary within a shape. Without it heads have no shapes.
+    :param leniency: what is taken beyond the grammar.
     """
 
     __slots__ = (
+        "_any_body",
         "_at",
         "_blank",
         "_chunks",
@@ -72,6 +77,7 @@ class FrameParser:
         "_error",
         "_last_block",
         "_last_head",
+        "_leniency",
         "_limits",
         "_partial",
         "_pending",
@@ -84,8 +90,14 @@ class FrameParser:
     )
 
     def __init__(
-        self, limits: Limits, version: Version = Version.V1_0, rule: Rule | None = None
+        self,
+        limits: Limits,
+        version: Version = Version.V1_0,
+        rule: Rule | None = None,
+        leniency: Leniency = STRICT,
     ) -> None:
+        self._leniency: Final = leniency
+        self._any_body = True
         self._version = version
         self._limits = limits
         self._data = b""
@@ -99,7 +111,7 @@ class FrameParser:
         self._starved = True
         self._error: ProtocolError | None = None
         self._shapes: Shapes | None = None if rule is None else Shapes(rule)
-        self._partial = PartialFrame(limits, version, self._shapes)
+        self._partial = PartialFrame(limits, version, self._shapes, leniency)
         # The head that came twice in succession, tried first.
         self._last_block = b""
         self._last_head: ShapedHead | None = None
@@ -114,6 +126,7 @@ class FrameParser:
         """
         if version is not None:
             self._version = version
+        self._any_body = self._version is _V1_0 or self._leniency.any_body
         if limits is None:
             limits = self._limits
         self._limits = limits
@@ -289,7 +302,7 @@ class FrameParser:
         last = self._last_head
         plain_block = self._plain_block
         plain_frame = self._plain_frame
-        any_body = self._version is _V1_0
+        any_body = self._any_body
         head: Head | None
         while room > 0:
             key = b""
@@ -389,6 +402,9 @@ class FrameParser:
 
         :returns: None if the careful reader must look.
         """
+        leniency = self._leniency
+        if leniency.any_escape and 92 in block:
+            return None
         head = read_plain_head(block, self._version, self._limits.header_count)
         if head is None:
             return None
@@ -397,8 +413,10 @@ class FrameParser:
             limits = self._limits
             if length > limits.body or len(block) + length >= limits.frame:
                 return None
-            if self._version is not _V1_0 and head.command not in BODY_COMMANDS:
+            if not self._any_body and head.command not in BODY_COMMANDS:
                 return None
+        if length >= 0 and leniency.counts_messages_only and head.command not in COUNTED_COMMANDS:
+            return None
         return head
 
     # One frame, carefully

@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.stomp.wire.errors import ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
-from gateway.stomp.wire.grammar import BODY_COMMANDS, PADDING, Limits
+from gateway.stomp.wire.grammar import BODY_COMMANDS, PADDING, STRICT, Leniency, Limits
 from gateway.stomp.wire.head import read_head, receipt_of
 from gateway.stomp.wire.shapes import Shapes
 
@@ -33,11 +33,13 @@ class PartialFrame:
     :param limits: what a frame may have.
     :param version: by whose rules it is read.
     :param shapes: told of each block, if its heads may have shapes.
+    :param leniency: what is taken beyond the grammar.
     """
 
     __slots__ = (
         "_block",
         "_head",
+        "_leniency",
         "_line_at",
         "_lines",
         "_names",
@@ -48,7 +50,14 @@ class PartialFrame:
         "version",
     )
 
-    def __init__(self, limits: Limits, version: Version, shapes: Shapes | None) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        version: Version,
+        shapes: Shapes | None,
+        leniency: Leniency = STRICT,
+    ) -> None:
+        self._leniency: Final = leniency
         self.limits = limits
         self.version = version
         self._shapes = shapes
@@ -112,6 +121,8 @@ class PartialFrame:
         """
         head = self._head
         assert head is not None
+        if self._leniency.drops_rest and 0 <= head.content_length < len(body):
+            body = body[: head.content_length]
         if self._shapes is not None:
             self._shapes.sight(self._block, head, self.version)
         self.restart()
@@ -134,7 +145,7 @@ class PartialFrame:
             last = min(line_at + line_most + 1, most - 1)
             end = octets.find(b"\n", start + self._scanned, start + last + 1)
             nul = octets.find(b"\0", start + self._scanned, end if end >= 0 else start + last + 1)
-            if nul >= 0:
+            if nul >= 0 and not (self._leniency.nul_in_command and not self._lines):
                 raise self._fault(
                     octets,
                     start,
@@ -207,12 +218,12 @@ class PartialFrame:
 
         Raises for what is wrong in it, and for a body announced that may not be.
         """
-        head = read_head(block, self.version)
+        head = read_head(block, self.version, self._leniency)
         length = head.content_length
         if length > 0:
             limits = self.limits
             receipt = head.headers.get("receipt")
-            if self.version is not _V1_0 and head.command not in BODY_COMMANDS:
+            if not self._may_have_body(head.command):
                 raise ProtocolError(
                     f"{head.command} must not have a body, and its content-length is {length}",
                     receipt,
@@ -234,7 +245,7 @@ class PartialFrame:
         """Where the body ends; -1 if its end has not come yet."""
         body_at = start + self.body_at
         length = head.content_length
-        if length < 0 and (head.command in BODY_COMMANDS or self.version is _V1_0):
+        if length < 0 and self._may_have_body(head.command):
             return self._search_nul(octets, start, head)
         # A frame that may have no body is like one that says it has none.
         stop = body_at + max(length, 0)
@@ -246,11 +257,17 @@ class PartialFrame:
             return -1
         if octets[stop] == 0:
             return stop
+        if self._leniency.drops_rest and length >= 0:
+            self._scanned = max(self._scanned, self.body_at + length)
+            return self._search_nul(octets, start, head)
         if length < 0:
             message = f"{head.command} must not have a body; NUL is expected after its blank line"
         else:
             message = f"{head.command} has no NUL after the {length} octets of its content-length"
         raise ProtocolError(message, head.headers.get("receipt"))
+
+    def _may_have_body(self, command: str) -> bool:
+        return command in BODY_COMMANDS or self.version is _V1_0 or self._leniency.any_body
 
     def _search_nul(self, octets: bytes | bytearray, start: int, head: Head) -> int:
         """Return where a body without ``content-length`` ends.
