@@ -34,6 +34,7 @@ from gateway.broker.properties import administered_properties
 from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.broker.properties.names import check_name, is_wild
 from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
+from gateway.broker.sessions.refusals import Refusals
 from gateway.broker.store.interface import (
     DestinationRow,
     Store,
@@ -126,6 +127,7 @@ class Broker:
         store.on_failed = self._store_failed
         self.rows.on_damaged = self._damaged
         self.use_reports = UseReports(self.schedule, options.reap_time)
+        self.refusals = Refusals(turn)
         self.housekeeping = Housekeeping(
             turn,
             self.schedule,

@@ -60,6 +60,17 @@ class InFlight(Generic[T]):
         self.next = first + len(deliveries)
         self._open.update(zip(range(first, self.next), deliveries, strict=True))
 
+    def first(self) -> T | None:
+        """The delivery in flight with the lowest number."""
+        if not self._open:
+            return None
+        found = self._open.get(self._first)
+        return self._open[min(self._open)] if found is None else found
+
+    def messages(self) -> list[T]:
+        """The deliveries in flight, in order."""
+        return [delivery for _, delivery in self.items()]
+
     def up_to(self, number: int) -> list[int]:
         """Return the numbers in flight up to ``number``, in order."""
         open_ = self._open

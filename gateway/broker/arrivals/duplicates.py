@@ -57,6 +57,8 @@ _AGE_PARTS: Final = 16
 _ID_OCTETS: Final = 150
 _RUN_OCTETS: Final = 300
 _DESTINATION_OCTETS: Final = 600
+#: Destinations of which dropped messages are counted.
+_MOST_COUNTED: Final = 10_000
 #: Ids, and destinations, looked at in one turn, or ids forgotten because of their age.
 _SLICE: Final = 1000
 
@@ -120,6 +122,8 @@ class DuplicateIds:
         #: clock of timers.
         self._marks: deque[tuple[int, int]] = deque()
         self._ticking = False
+        #: Messages that were dropped because they repeat an id, since the start, by destination.
+        self.dropped: dict[Destination, int] = {}
 
     # --- what a message may be
 
@@ -190,6 +194,7 @@ class DuplicateIds:
                         if abs(seq) in self._sent:
                             raise MessageRejected(place, DuplicateInDoubt())
                         repeats += 1
+                        self._count_dropped(physical.destination)
                         continue
                     new.add((physical, id))
                 kept.append(message)
@@ -201,6 +206,21 @@ class DuplicateIds:
                 count=repeats,
             )
         return left, repeats
+
+    def _count_dropped(self, destination: Destination) -> None:
+        if destination in self.dropped or len(self.dropped) < _MOST_COUNTED:
+            self.dropped[destination] = self.dropped.get(destination, 0) + 1
+
+    def where(self, id: str) -> Iterator[tuple[Destination, int]]:
+        """Yield where an id is remembered, with the seq of its message.
+
+        For operators: it asks each destination that has ids.
+        """
+        octets = _octets(id)
+        for destination in list(self._ids):
+            seq = _find(self._ids.get(destination, _NO_RUNS), octets)[1]
+            if seq:
+                yield destination, abs(seq)
 
     # --- remembering
 

@@ -88,6 +88,8 @@ class DeadLetters:
         """
         headers = message.headers
         properties = headers.properties
+        physical.died[reason] = physical.died.get(reason, 0) + 1
+        physical.last_death, physical.last_death_ms = comment, self._turn.now_ms
         lost = physical.destination == DMQ and reason not in (
             DeadReason.OLDEST,
             DeadReason.LOW_PRIORITY,

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import Source
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Message
@@ -106,6 +107,13 @@ class PhysicalDestination(ABC):
         self.purged = False
         #: A message of it is damaged in the store: nothing comes, and nothing is delivered.
         self.damaged = False
+        #: Messages that have died here since the start, by reason; and why the last one did, and
+        #: when, in epoch milliseconds.
+        self.died: dict[DeadReason, int] = {}
+        self.last_death = ""
+        self.last_death_ms = 0
+        #: Of a topic: messages that came while it had no subscription, since the start.
+        self.unheard = 0
 
     # --- what differs
 

@@ -25,6 +25,7 @@ from gateway.broker.store.interface import (
     StoreError,
     StoreFailed,
 )
+from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_row
 from gateway.messaging.message import Message
@@ -49,6 +50,9 @@ class Destined(Protocol):
     idle_since: int
     removed: bool
     purged: bool
+    died: dict[DeadReason, int]
+    last_death: str
+    last_death_ms: int
 
     @property
     def has_rows(self) -> bool: ...

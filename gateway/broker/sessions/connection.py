@@ -84,6 +84,7 @@ class EmbeddedConnection:
             principal,
             rules,
             Origin(number, principal.name, address),
+            broker.refusals,
         )
         self._random_name = random_name
         self._renewing = renewing

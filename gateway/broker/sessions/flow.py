@@ -64,6 +64,20 @@ class Backpressure:
             and not self._outruns()
         )
 
+    def reasons(self) -> list[str]:
+        """Return what holds the sender back now, in words for operators; nothing if it may send."""
+        found = [f"{physical} is at its limit" for physical in self.blocked]
+        for holds, why in (
+            (self._turn.suspended, "the store cannot be reached"),
+            (self._crowds(), "too much waits for the disk"),
+            (self._waits_for_room(), "the disk is full"),
+            (self._memory.senders_must_wait(), "the memory of waiting messages is full"),
+            (self._outruns(), f"it sends faster than the consumers of {self.fast} take"),
+        ):
+            if holds:
+                found.append(why)
+        return found
+
     def _crowds(self) -> bool:
         """Whether it sends to the disk, for which too much waits already."""
         return self.stores and self._commits.crowded()

@@ -20,6 +20,7 @@ from gateway.broker.properties.destination_properties import DestinationProperti
 from gateway.broker.properties.names import is_wild
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
+from gateway.broker.sessions.refusals import Refusals
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
@@ -72,6 +73,7 @@ class Routing:
         principal: Principal,
         rules: AccessRules,
         origin: Origin,
+        refusals: Refusals,
     ) -> None:
         self._destinations: Final = destinations
         self._acceptance: Final = acceptance
@@ -80,6 +82,7 @@ class Routing:
         self._use_reports: Final = use_reports
         self.principal = principal
         self.origin = origin
+        self._refusals: Final = refusals
         self._rules = rules
         #: Why the connection has ended; None while it is open.
         self.ended: str | None = None
@@ -157,6 +160,7 @@ class Routing:
                         raise StorageFailed(str(broken))
                     acceptance.check_fits([(physical, (message,))])
         except MessagingError as error:
+            self.refused(destination, error)
             raise MessageRejected(index, error) from error
         assert physical is not None
         arrivals.append((physical, messages[start:] if start else messages))
@@ -165,9 +169,17 @@ class Routing:
             arrivals, self.repeats = acceptance.duplicates.sift(arrivals, before)
         for physical, _ in arrivals:
             if physical.properties.bounded:
-                _admit(arrivals, messages, self._limit_reports)
+                try:
+                    _admit(arrivals, messages, self._limit_reports)
+                except MessageRejected as full:
+                    self.refused(messages[full.index].headers.destination, full.cause)
+                    raise
                 break
         return arrivals
+
+    def refused(self, destination: Destination, error: MessagingError) -> None:
+        """Remember for operators that the user was refused something there."""
+        self._refusals.note(destination, self.origin, error)
 
     def _find_producible(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
         if is_wild(destination.name) and destination.kind is Kind.TOPIC:

@@ -271,6 +271,10 @@ class EmbeddedSession(ConsumerOwner):
     def on_writable(self, resume: Callable[[], None]) -> None:
         self._backpressure.on_writable(resume)
 
+    def held_back(self) -> list[str]:
+        """Return what holds the sender back now, in words; nothing if it may send."""
+        return self._backpressure.reasons()
+
     def hold_back(self, physical: PhysicalDestination) -> None:
         """Hold the sender back if the destination is at its limit.
 
@@ -285,7 +289,11 @@ class EmbeddedSession(ConsumerOwner):
     ) -> EmbeddedConsumer:
         self.check_open()
         before = self._commits.changes
-        consumer = self._attach(self, spec, deliver, failed)
+        try:
+            consumer = self._attach(self, spec, deliver, failed)
+        except MessagingError as error:
+            self.routing.refused(spec.destination, error)
+            raise
         self._completions.touch_since(before)
         self._consumers[consumer] = None
         return consumer

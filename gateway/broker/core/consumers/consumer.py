@@ -260,6 +260,7 @@ class EmbeddedConsumer:
         "closed",
         "cost",
         "credit",
+        "handed_ms",
         "mode",
         "octets",
         "origin",
@@ -305,6 +306,9 @@ class EmbeddedConsumer:
         self.closed = False
         #: Messages that may still be handed to it.
         self.credit = 0
+        #: When its source handed it something last, epoch milliseconds; 0 for never. Credit ends by
+        #: that, so it is also since when one without credit has had none.
+        self.handed_ms = 0
         #: Octets that may, None when they are not counted.
         self.octets: int | None = None
 
@@ -379,6 +383,15 @@ class EmbeddedConsumer:
     def outstanding(self) -> int:
         """Deliveries not settled."""
         return len(self._ledger)
+
+    @property
+    def oldest(self) -> Message | None:
+        """The delivery not settled that was made first."""
+        return self._ledger.first()
+
+    def unsettled_messages(self) -> list[Message]:
+        """The deliveries not settled, in order. For operators: it copies the list."""
+        return self._ledger.messages()
 
     # --- the seam
 

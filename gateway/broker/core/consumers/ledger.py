@@ -92,6 +92,14 @@ class CumulativeLedger:
             if message is not None
         ]
 
+    def first(self) -> Message | None:
+        """The first that is outstanding."""
+        return self._run[0] if self._run else None
+
+    def messages(self) -> list[Message]:
+        """All that are outstanding, in order."""
+        return [message for message in self._run if message is not None]
+
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
         """Put back what was taken, under the numbers it had."""
         if not deliveries:

@@ -236,6 +236,7 @@ class Dispatch:
             if max(attempts) == 1:
                 attempts = None
         self.changes.journal_delivered(place, consumer, run, attempts)
+        consumer.handed_ms = self.changes.turn.now_ms
         consumer.hand(run, attempts)
 
     def wait_again(self, place: QueueOrSubscription, messages: Sequence[Message]) -> None:

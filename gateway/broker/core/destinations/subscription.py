@@ -34,7 +34,7 @@ from gateway.broker.properties.destination_properties import DestinationProperti
 from gateway.broker.properties.names import is_wild
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
-from gateway.messaging.message import Message
+from gateway.messaging.message import Headers, Message
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 from gateway.messaging.selector.selector import Selector
 
@@ -120,6 +120,11 @@ class TopicSubscription:
         self.restored = 0
         #: A search for what is not wanted is under way, and more has come since it began.
         self._searching = self._more = False
+        #: Messages that came and that it did not want, since it was made: of its own connection,
+        #: and by its selector; and what the last of these said.
+        self.own_refused = 0
+        self.refused = 0
+        self.last_refused: Headers | None = None
 
     @property
     def durable(self) -> bool:
@@ -134,9 +139,11 @@ class TopicSubscription:
             time.
         """
         if self.no_local:
+            came = len(run)
             run = [
                 message for message in run if not message.origin or message.origin != self.origin
             ]
+            self.own_refused += came - len(run)
         selector = self.selector
         if selector is None:
             return run, BEYOND
@@ -148,6 +155,9 @@ class TopicSubscription:
                 return accepted, message.seq - 1
             if matches(message):
                 accepted.append(message)
+        if not accepted and run:
+            self.last_refused = run[-1].headers
+        self.refused += len(run) - len(accepted)
         return accepted, BEYOND
 
     def accept(self, topic: PhysicalDestination, run: Sequence[Message]) -> None:

@@ -101,6 +101,8 @@ class PhysicalTopic(PhysicalDestination):
             if accepted:
                 subscription.accept(self, accepted)
                 places.append((subscription, accepted, examined))
+        if not places and not wild and not self.named:
+            self.unheard += len(run)
         return places
 
     def enqueue(self, kept: Accepted, held: bool = False) -> None:
