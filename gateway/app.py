@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +20,6 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger, LogLevel, globalLogBeginner
 from twisted.python.failure import Failure
 
-from bridge.link.status import BridgeState
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
@@ -28,13 +28,14 @@ from gateway.admin.assembly import admin_contexts, admin_service, standby_admin_
 from gateway.admin.service.service import AdminService
 from gateway.bridges import (
     BridgeLoader,
-    StompBridge,
     StompParts,
     announcements,
+    idle,
     idle_because,
     listed,
     read_again_by,
     refusals,
+    stomp_troubles,
     unlisted,
 )
 from gateway.broker.properties.jdbc import JdbcOptions
@@ -49,15 +50,17 @@ from gateway.broker.store.interface import (
 from gateway.configuration import Configuration, reread
 from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused, exit_with
 from gateway.instance import settings_general
+from gateway.instance.health import SERVICE as HEALTH
 from gateway.instance.health import Health, HealthService
 from gateway.instance.layout import InstanceLock, LayoutError
-from gateway.instance.listening import server_endpoint
+from gateway.instance.listening import cannot_listen, server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.memory import host_memory
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.host_memory import Trimming, malloc_trim
-from gateway.instance.portmapper import port_mapper
+from gateway.instance.portmapper import SERVICE, port_mapper
 from gateway.instance.signals import Signals
+from gateway.instance.systemd import Supervised, given_sockets
 from gateway.journal.segments import complete_left
 from gateway.messaging import message
 from gateway.messaging.selector import selector
@@ -135,6 +138,7 @@ class Gateway(Service):
         #: Clients can be served, unless the database says otherwise.
         self._serving = False
         self._health = HealthService(reactor, self.health)
+        self._supervised = Supervised(reactor, os.environ, lambda: self.health().sentence)
         #: Has users and access rules be those of the broker's other processes.
         self._sharing = sharing(reactor, configuration, self.reload)
         #: The bridge service manager; None until the start.
@@ -188,8 +192,10 @@ class Gateway(Service):
         """
         if self.running:
             return
+        self._supervised.starting("the store is opened")
         try:
-            self._open_or_refuse()
+            with self._supervised.busy():
+                self._open_or_refuse()
         except StartRefused as refused:
             self._release()
             self._tell_started(refused)
@@ -197,8 +203,8 @@ class Gateway(Service):
         self._tell_started(None)
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_INTERVAL)
-        central = self.configuration.central
-        self._signals.on_hang_up(fetch_before(self._reactor, central, self.reload))
+        again = fetch_before(self._reactor, self.configuration.central, self.reload)
+        self._signals.on_hang_up(self._supervised.reloading(again))
         self._reactor.callWhenRunning(self._signals.end_once)
         listening = Deferred.fromCoroutine(self._listen())
         listening.addErrback(self._not_listening)
@@ -324,7 +330,8 @@ class Gateway(Service):
         """Become the owner, if no other process has."""
         admin, began = self.admin, self._reactor.seconds()
         try:
-            with self._health.answered_beside("this process opens the broker, to own it"):
+            opens = "this process opens the broker, to own it"
+            with self._health.answered_beside(opens), self._supervised.busy():
                 own()
         except (StoreDamaged, StoreVersionUnknown) as error:
             raise StartRefused([str(error)]) from error
@@ -348,7 +355,7 @@ class Gateway(Service):
         host = settings[settings_general.PORTMAPPER_HOSTNAME] or settings[settings_general.HOSTNAME]
         number = settings[settings_general.PORTMAPPER_PORT]
         self._port_mapper_port = await self.port_mapper.listen(
-            server_endpoint(self._reactor, host, number)
+            server_endpoint(self._reactor, host, number, service=SERVICE)
         )
         self._say(f"port mapper on {host or '*'}:{self._port_mapper_port.getHost().port}")
         await self._listen_for_health()
@@ -357,17 +364,18 @@ class Gateway(Service):
             return
         await self._start_admin()
         self._standing_by.watch()
+        self._supervised.ready()
 
     async def _listen_for_health(self) -> None:
         settings = self.configuration.settings
         number = settings[settings_general.HEALTH_PORT]
-        if number < 0:
+        if number < 0 and not given_sockets(HEALTH):
             return
         host = settings[settings_general.HEALTH_HOSTNAME] or settings[settings_general.HOSTNAME]
         try:
             number = await self._health.start(host, number)
         except CannotListenError as error:
-            raise StartRefused([_cannot_listen("health service", error)]) from error
+            raise StartRefused([cannot_listen("health service", error)]) from error
         self.port_mapper.register("health", "http", "HEALTH", number, {})
         self._say(f"health on {host or '*'}:{number}")
 
@@ -377,7 +385,7 @@ class Gateway(Service):
         try:
             await self.admin.start()
         except CannotListenError as error:
-            self._say_wrong(_cannot_listen("admin service", error))
+            self._say_wrong(cannot_listen("admin service", error))
 
     async def _serve(self) -> None:
         """Begin to serve operators and clients, as the owner of the broker."""
@@ -414,13 +422,12 @@ class Gateway(Service):
         self._say(
             f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}"
         )
+        self._supervised.ready()
         # Clients are served meanwhile; the first one's selector would keep all of them waiting.
         self._reactor.callInThread(selector.prepare)
-        if all(bridge.state is BridgeState.STOPPED for bridge in bridges.bridges):
-            self.log.warn(
-                "no bridge runs, so no client can connect{why}",
-                why=idle_because(settings, bridges.bridges),
-            )
+        if idle(bridges.bridges):
+            why = idle_because(settings, bridges.bridges)
+            self.log.warn("no bridge runs, so no client can connect{why}", why=why)
 
     def _say(self, line: str) -> None:
         self.log.info("{line}", line=line)
@@ -442,7 +449,7 @@ class Gateway(Service):
         if isinstance(error, StartRefused):
             self._refuse(error)
         elif isinstance(error, CannotListenError):
-            self._refuse(StartRefused([_cannot_listen("port mapper", error)]))
+            self._refuse(StartRefused([cannot_listen("port mapper", error)]))
         else:
             self.log.failure("the gateway could not be started", failure)
             self._refuse(StartRefused([f"the gateway could not be started: {error!r}"]))
@@ -477,11 +484,8 @@ class Gateway(Service):
             return Health("standby", (self._standing_by.why,))
         if not self._serving or self._opened is None or self.bridges is None:
             return Health("starting", ("the process has not started everything yet",))
-        reasons = list(self._opened.troubles())
-        stomp = [bridge for bridge in self.bridges.bridges if isinstance(bridge, StompBridge)]
-        if all(bridge.state is not BridgeState.STARTED for bridge in stomp):
-            reasons.append("the STOMP bridge does not run")
-        return Health("owner", tuple(reasons))
+        troubles = (*self._opened.troubles(), *stomp_troubles(self.bridges.bridges))
+        return Health("owner", troubles)
 
     def reload(self) -> None:
         """Read again what may change, and reopen the log files.
@@ -512,6 +516,7 @@ class Gateway(Service):
             self._opened.provider.readmit()
         if self.bridges is not None:
             read_again_by(self.bridges.bridges, self._tls.is_revoked)
+        self._supervised.reloaded()
 
     def _set_levels(self, logs: Logs) -> None:
         settings = reread(self.configuration)
@@ -550,6 +555,7 @@ class Gateway(Service):
         return waiter
 
     async def _stop(self) -> None:
+        self._supervised.stopping()
         # What administrators have asked for is answered while bridges stop, if it can be.
         closing: dict[str, Deferred[Any]] = (
             {} if self.admin is None else {"admin service": self.admin.stop()}
@@ -578,6 +584,7 @@ class Gateway(Service):
         self.log.failure("the {name} could not be stopped in order", failure, name=name)
 
     def _release(self) -> None:
+        self._supervised.close()
         self._users.close()
         if self._trimming is not None:
             self._trimming.stop()
@@ -587,7 +594,3 @@ class Gateway(Service):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-
-def _cannot_listen(what: str, error: CannotListenError) -> str:
-    return f"the {what} cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"

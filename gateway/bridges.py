@@ -526,6 +526,11 @@ def unlisted(configuration: Configuration) -> list[str]:
     ]
 
 
+def idle(bridges: Sequence[Bridge]) -> bool:
+    """Whether no bridge runs."""
+    return all(bridge.state is BridgeState.STOPPED for bridge in bridges)
+
+
 def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
     """Return why no bridge runs, as the end of a sentence.
 
@@ -541,3 +546,10 @@ def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
         settings_general.BRIDGE_AUTOSTART.full_name(bridge.name) for bridge in bridges
     )
     return f": {names} {'is' if len(bridges) == 1 else 'are'} false"
+
+
+def stomp_troubles(bridges: Sequence[Bridge]) -> list[str]:
+    """Why the STOMP bridge serves no clients, sentences; empty while it does."""
+    stomp = [bridge for bridge in bridges if isinstance(bridge, StompBridge)]
+    stopped = all(bridge.state is not BridgeState.STARTED for bridge in stomp)
+    return ["the STOMP bridge does not run"] if stopped else []

@@ -119,6 +119,8 @@ def makeService(options: Options) -> Gateway:
     A start that is refused later ends it so, too, where no caller catches :class:`StartRefused`, as in
     ``twistd``.
     """
+    _take_sockets()
+
     from dataclasses import replace
 
     from twisted.logger import ILogObserver, LogEvent, LogLevel, formatEvent, globalLogPublisher
@@ -176,6 +178,21 @@ def _tell_terminal(descriptor: int) -> Callable[[StartRefused | None], None]:
                 refused.shown()
 
     return tell
+
+
+def _take_sockets() -> None:
+    """Take the sockets that a supervisor has opened.
+
+    Ends the process with code 2 if one cannot be used. To be called before anything imports
+    Twisted's endpoints, which take them out of the environment.
+    """
+    from gateway.instance.systemd import SocketsRefused, take_sockets
+
+    try:
+        take_sockets(os.environ)
+    except SocketsRefused as refused:
+        print(refused, file=sys.stderr)
+        sys.exit(EXIT_REFUSED)
 
 
 def _announce(configuration: Configuration) -> None:

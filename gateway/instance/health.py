@@ -28,6 +28,8 @@ from twisted.web.server import Site
 
 from gateway.instance.listening import server_endpoint
 
+#: What the port mapper calls it.
+SERVICE: Final = "health"
 #: Connections there may be; a look takes a millisecond.
 _CONNECTIONS: Final = 64
 #: Seconds after which a silent client is disconnected.
@@ -52,6 +54,11 @@ class Health:
     state: str
     reasons: tuple[str, ...] = ()
 
+    @property
+    def sentence(self) -> str:
+        """The same in a line, for a supervisor."""
+        return "; ".join(self.reasons) or "clients are served"
+
 
 class HealthService:
     """Listens for those who ask about the health.
@@ -74,7 +81,7 @@ class HealthService:
         :returns: the port, which is another one where 0 was asked for.
         :raises CannotListenError: it cannot listen there.
         """
-        endpoint = server_endpoint(self._reactor, host, port, _CONNECTIONS)
+        endpoint = server_endpoint(self._reactor, host, port, _CONNECTIONS, SERVICE)
         self._listening = await endpoint.listen(self._site)
         address: Any = self._listening.getHost()
         return int(address.port)

@@ -1,6 +1,7 @@
 """Where the instance listens: on one address, or on every address.
 
-Every address of the machine is of IPv4 and IPv6 alike.
+Every address of the machine is of IPv4 and IPv6 alike. A supervisor may have opened the sockets
+before; see :mod:`gateway.instance.systemd`.
 
 Owns the choice of the address family, and what the log says when the system lets no more
 connections be accepted. Knows nothing of what is served.
@@ -13,15 +14,17 @@ import ipaddress
 import os
 import resource
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, execute
+from twisted.internet.defer import Deferred, DeferredList, execute, maybeDeferred
 from twisted.internet.endpoints import TCP4ServerEndpoint, TCP6ServerEndpoint
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStreamServerEndpoint
 from twisted.logger import Logger
 from zope.interface import implementer
+
+from gateway.instance.systemd import given_sockets
 
 _MAPPED: Final = "::ffff:"
 #: Seconds between two log lines about connections to one port that cannot be accepted.
@@ -33,15 +36,25 @@ _SHORT: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 _log: Final = Logger(namespace="gateway.listening")
 
 
-def server_endpoint(reactor: Any, host: str, port: int, backlog: int = 50) -> IStreamServerEndpoint:
+def server_endpoint(
+    reactor: Any, host: str, port: int, backlog: int = 50, service: str = ""
+) -> IStreamServerEndpoint:
     """The endpoint of a TCP server.
 
     :param host: a name or an address; empty is every address, of both families where the machine
         has both.
     :param port: 0 lets the system choose.
     :param backlog: connections that may wait to be accepted.
+    :param service: if the process was given sockets of this name, those are used, wherever they
+        listen.
     """
-    return _Endpoint(reactor, host, port, backlog)
+    given = given_sockets(service) if service else ()
+    return _Given(reactor, given) if given else _Endpoint(reactor, host, port, backlog)
+
+
+def cannot_listen(what: str, error: CannotListenError) -> str:
+    """Return a line for operators. :param what: that was to listen."""
+    return f"the {what} cannot listen on {error.interface or '*'}:{error.port}: {error.socketError}"
 
 
 def peer_host(address: object) -> str:
@@ -118,12 +131,64 @@ class _Endpoint:
         return adopted
 
     def _watch(self, port: Any) -> Any:
-        if hasattr(port, "socket"):
-            address = port.getHost()
-            port.socket = _WatchedSocket(
-                port.socket, Shortage(self._reactor, f"{address.host or '*'}:{address.port}")
+        return _watched(self._reactor, port)
+
+
+@implementer(IStreamServerEndpoint)
+class _Given:
+    """An endpoint of sockets that listen already.
+
+    They stay open when the port is closed, so that it can be opened again.
+    """
+
+    def __init__(self, reactor: Any, given: Sequence[socket.socket]) -> None:
+        self._reactor = reactor
+        self._given = given
+
+    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
+        return execute(self._adopt, protocolFactory)
+
+    def _adopt(self, factory: IProtocolFactory) -> Any:
+        ports = [
+            _watched(
+                self._reactor, self._reactor.adoptStreamPort(one.fileno(), one.family, factory)
             )
-        return port
+            for one in self._given
+        ]
+        return ports[0] if len(ports) == 1 else _Ports(ports)
+
+
+@implementer(IListeningPort)
+class _Ports:
+    """Several ports of one service, of which the first speaks for all."""
+
+    def __init__(self, ports: Sequence[Any]) -> None:
+        self._ports = ports
+
+    def startListening(self) -> None:
+        """Nothing: they do."""
+
+    def stopListening(self) -> Deferred[None]:
+        """Close all."""
+        closing = DeferredList([maybeDeferred(port.stopListening) for port in self._ports])
+        return closing.addCallback(lambda _: None)
+
+    def getHost(self) -> Any:
+        """Return where the first listens."""
+        return self._ports[0].getHost()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ports[0], name)
+
+
+def _watched(reactor: Any, port: Any) -> Any:
+    """Return a port that tells the log when it cannot accept connections."""
+    if hasattr(port, "socket"):
+        address = port.getHost()
+        port.socket = _WatchedSocket(
+            port.socket, Shortage(reactor, f"{address.host or '*'}:{address.port}")
+        )
+    return port
 
 
 class _WatchedSocket:

@@ -39,6 +39,8 @@ from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings
 
 PROTOCOL_VERSION = "101"
+#: What the port mapper calls itself.
+SERVICE = "portmapper"
 LONGEST_REQUEST = 128
 
 _WORD = re.compile(r"[!-~]+")
@@ -121,7 +123,7 @@ class PortMapper(Factory):
         self._first_line = f"{PROTOCOL_VERSION} {instance} {version}"
         self._timeout = timeout / 1000
         self._limit = connections
-        self._own = Entry("portmapper", "tcp", "PORTMAPPER", 0, dict(properties or {}))
+        self._own = Entry(SERVICE, "tcp", "PORTMAPPER", 0, dict(properties or {}))
         self._entries: dict[str, Entry] = {}
         self._connected: set[_Connection] = set()
 
@@ -169,7 +171,7 @@ class PortMapper(Factory):
 
         def listening(port: IListeningPort) -> IListeningPort:
             number = getattr(port.getHost(), "port", 0)
-            self._own = Entry("portmapper", "tcp", "PORTMAPPER", number, self._own.properties)
+            self._own = Entry(SERVICE, "tcp", "PORTMAPPER", number, self._own.properties)
             return port
 
         return endpoint.listen(self).addCallback(listening)

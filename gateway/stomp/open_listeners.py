@@ -283,9 +283,9 @@ class OpenListeners:
                 listener.websocket is None,
             )
         port = self.ports.get(listener.name, listener.port)
-        listening = await server_endpoint(self._reactor, listener.address, port, _BACKLOG).listen(
-            factory
-        )
+        listening = await server_endpoint(
+            self._reactor, listener.address, port, _BACKLOG, listener.service
+        ).listen(factory)
         if not self._wanted:
             # All were closed meanwhile.
             await maybeDeferred(listening.stopListening)

@@ -113,7 +113,7 @@ class AdminService:
             return
         options = self._options
         self._listening = await server_endpoint(
-            self._reactor, options.hostname, options.port, MOST_CONNECTIONS
+            self._reactor, options.hostname, options.port, MOST_CONNECTIONS, PORT_MAPPER_NAME
         ).listen(self._factory)
         if self._register_port is not None:
             address: Any = self._listening.getHost()
