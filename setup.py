@@ -38,6 +38,7 @@ MODULES = [
     "gateway/broker/core/delivery/pace.py",
     "gateway/broker/core/delivery/redelivery.py",
     "gateway/broker/core/destinations/queue.py",
+    "gateway/broker/core/destinations/queue_pattern.py",
     "gateway/broker/core/destinations/subscription.py",
     "gateway/broker/core/destinations/subscription_end.py",
     "gateway/broker/core/destinations/topic.py",

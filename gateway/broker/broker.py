@@ -22,6 +22,7 @@ from gateway.broker.core.dead_letters import DeadLetters
 from gateway.broker.core.destinations import subscription_end
 from gateway.broker.core.destinations.purging import fail_consumers, purge
 from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.queue_pattern import QueuePatterns
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
 from gateway.broker.core.limit_reports import LimitReports, UseReports
@@ -111,6 +112,8 @@ class Broker:
         self.configured.setdefault(DMQ, DMQ_PROPERTIES)
         self.destinations: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
+        #: Consumers of all queues that a pattern covers.
+        self.queue_patterns = QueuePatterns(self._queues)
         #: The topics of all destinations.
         self.topics: dict[Destination, PhysicalTopic] = {}
         self.wild = WildSubscriptions(self.schedule, self.topics)
@@ -202,6 +205,7 @@ class Broker:
     ) -> PhysicalQueue | PhysicalTopic:
         """The physical destination, made if it does not exist.
 
+        :param given: what an administrator gives it; None where use makes it.
         :raises InvalidDestination: the name is not one.
         """
         physical = self.destinations.get(destination)
@@ -213,10 +217,18 @@ class Broker:
         physical = self._register(destination, number, given or self.properties_for(destination))
         physical.since = physical.identified = self.last_seq
         physical.stored = bool(stayed)
-        physical.auto_created = not destination.temporary and destination not in self.configured
+        physical.auto_created = (
+            given is None and not destination.temporary and destination not in self.configured
+        )
         # What it is made for may be refused, or be a repetition.
         physical.emptied()
+        if self.queue_patterns.consumers and isinstance(physical, PhysicalQueue):
+            self.queue_patterns.created(physical)
         return physical
+
+    def _queues(self) -> list[PhysicalQueue]:
+        every = self.destinations.values()
+        return [physical for physical in every if isinstance(physical, PhysicalQueue)]
 
     def restore(self, row: DestinationRow) -> PhysicalQueue | PhysicalTopic:
         """Restore a destination that the store knows.

@@ -62,6 +62,7 @@ class Capabilities:
         than one.
     :param duplicate_ids: a message sent twice to one destination with one duplicate id
         (:data:`DUPLICATE_ID`) is kept once.
+    :param queue_patterns: a consumer of all queues that a name with wildcards covers.
     :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered,
         and no other message's.
     """
@@ -77,6 +78,7 @@ class Capabilities:
     delivery_count: bool = False
     duplicate_ids: bool = False
     stable_ids: bool = False
+    queue_patterns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,13 @@ class Mode(Enum):
 class ConsumerSpec:
     """What a consumer wants to receive.
 
-    :param destination: a queue, or a topic whose name may hold wildcards: ``*`` one level, ``>``
-        the rest.
+    :param destination: a queue or a topic, whose name may hold wildcards: ``*`` one level, ``>``
+        the rest. A consumer of a queue with wildcards receives from every queue that they cover and
+        that its user may consume from, also from those that are created while it lives. Its credit
+        and the numbers of its deliveries are for all of them together, messages of one queue come
+        in its order, and queues have their turns. It creates no queue, and a queue that goes does not
+        end it. Queues that have as many consumers as they may have are consumed from once they have
+        fewer; temporary ones are never covered. It cannot browse.
     :param selector: a JMS selector, or None for every message.
     :param no_local: not what this connection sent itself; topics only.
     :param durable_name: a durable subscription of the connection's client identifier; on a queue it
@@ -304,7 +311,8 @@ class Session(Protocol):
             of a loss of the connection before the connection does, otherwise told by ``lost``
             alone; with another MessagingError for what only the provider knows.
         :raises: AccessDenied, InvalidDestination (a durable subscription to a queue or a temporary
-            topic, browsing a topic, somebody else's temporary destination), InvalidSelector,
+            topic, browsing a topic or a queue with wildcards, somebody else's temporary
+            destination), InvalidSelector,
             ClientIdRequired, DurableInUse, TooManyConsumers, NotSupported.
         """
 

@@ -72,6 +72,19 @@ def _of_topics(each: Json, count: int) -> object:
     return "-" if each["type"] == "queue" else count
 
 
+def _wildcards(each: Json) -> object:
+    """Consumers with wildcards; ``-`` for a queue without any."""
+    count = sum(each["wildcards"].values())
+    return count if count else _of_topics(each, 0)
+
+
+def _wildcard_lines(each: Json) -> list[Line]:
+    return [
+        ("Current Number of Consumer Wildcards", sum(each["wildcards"].values())),
+        *((f"   {pattern}  ({count})", None) for pattern, count in each["wildcards"].items()),
+    ]
+
+
 def _age(each: Json) -> str:
     return "unknown" if each["age_ms"] < 0 else duration(each["age_ms"])
 
@@ -86,7 +99,7 @@ destinations_table = partial(
         (("Producers", "Total"), "producers"),
         (("", "Wildcard"), lambda each: _of_topics(each, 0)),
         (("Consumers", "Total"), "consumers"),
-        (("", "Wildcard"), lambda each: _of_topics(each, sum(each["wildcards"].values()))),
+        (("", "Wildcard"), _wildcards),
         (("Msgs", "Count"), "messages"),
         (("", "Remote"), lambda each: 0),
         (("", "UnAck"), "unacknowledged"),
@@ -185,12 +198,13 @@ def destination_details(each: Json) -> str:
             ("Current Number of Active Consumers", each["consumers"]),
             ("Current Number of Backup Consumers", 0),
         ]
+        if each["wildcards"]:
+            lines += _wildcard_lines(each)
     else:
         lines += [
             ("Current Number of Producer Wildcards", 0),
             ("Current Number of Consumers", each["consumers"]),
-            ("Current Number of Consumer Wildcards", sum(each["wildcards"].values())),
-            *((f"   {pattern}  ({count})", None) for pattern, count in each["wildcards"].items()),
+            *_wildcard_lines(each),
         ]
     lines += [
         ("", ""),

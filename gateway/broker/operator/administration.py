@@ -182,7 +182,7 @@ class BrokerAdministration:
         if is_wild(name):
             raise InvalidDestination(
                 destination,
-                "a destination's name has no wildcards; they are for subscriptions of topics",
+                "a destination's name has no wildcards; they are for subscriptions",
             )
         check_name(destination)
         kept, notes = _checked(destination, given)
@@ -235,6 +235,8 @@ class BrokerAdministration:
             self._broker.rows.store_destination(physical)
             physical.let_senders_go()
             physical.make_room()
+            if isinstance(physical, PhysicalQueue):
+                physical.offer_room()
             await when_durable(self._broker.commits)
             self._broker.log.info(
                 "{destination} has new properties from an administrator: {properties}",

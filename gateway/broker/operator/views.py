@@ -215,6 +215,14 @@ def destination(
     wildcards: Counter[str] = Counter()
     if isinstance(physical, PhysicalQueue):
         consumers = len(physical.dispatch.consumers)
+        if physical.covering:
+            wildcards.update(
+                [
+                    each.spec.destination.name
+                    for each in physical.dispatch.consumers
+                    if each.of_pattern
+                ]
+            )
         unacknowledged = physical.count - physical.dispatch.unclaimed
     else:
         consumers = unacknowledged = 0
@@ -400,7 +408,8 @@ def connection(
         producers=sum(
             [not physical.removed for physical in connection.routing.producible.values()]
         ),
-        consumers=len(every),
+        consumers=sum([not consumer.of_pattern for consumer in every])
+        + sum([len(session.patterns) for session in connection.sessions]),
         sent=connection.routing.origin.sent,
         delivered=connection.routing.origin.delivered,
         unacknowledged=sum([consumer.outstanding for consumer in every]),

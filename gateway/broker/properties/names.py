@@ -12,11 +12,13 @@ from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 
+#: How the names of the broker's own destinations begin.
+OWN: Final = "mq."
 _LONGEST_NAME: Final = 1024
 
 
 def is_wild(name: str) -> bool:
-    """Whether a topic name is a pattern."""
+    """Whether a name is a pattern, of topics or of queues."""
     return ("*" in name or ">" in name) and any(level in ("*", ">") for level in name.split("."))
 
 
@@ -50,7 +52,7 @@ class Pattern:
         self._literal: Final = literal if first < len(levels) else [(len(levels) - 1, levels[-1])]
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern covers a topic name."""
+        """Whether the pattern covers a name."""
         if not name.startswith(self._prefix):
             return False
         count = name.count(".") + 1
@@ -85,7 +87,7 @@ def check_name(destination: Destination) -> None:
     if destination.kind is Kind.QUEUE and is_wild(name):
         raise InvalidDestination(
             destination,
-            "a queue's name cannot have wildcards, which are for subscriptions of topics",
+            "a queue's name cannot have wildcards, which are for subscriptions",
         )
-    if name.startswith("mq.") and destination != DMQ:
+    if name.startswith(OWN) and destination != DMQ:
         raise InvalidDestination(destination, "names that begin with 'mq.' are the broker's own")

@@ -147,6 +147,16 @@ class _Rules:
             and all(self.decide(principal, name) for name in self.named if covered.matches(name))
         )
 
+    def decide_any(self, principal: Principal, pattern: str) -> bool:
+        """Whether any name that a pattern covers is allowed.
+
+        As far as the rules' own names tell.
+        """
+        covered = Pattern(pattern)
+        return self.decide(principal, pattern) or any(
+            self.decide(principal, name) for name in self.named if covered.matches(name)
+        )
+
 
 _Table = dict[tuple[str, str], _Rules]
 _NOTHING: Final = _Rules()
@@ -224,6 +234,14 @@ class AccessRules:
         return self._table.get((resource, operation.value), _NOTHING).decide(
             principal, destination.name
         )
+
+    def allows_any(self, principal: Principal, operation: Operation, pattern: Destination) -> bool:
+        """Whether the user may do that with any destination that a pattern covers.
+
+        Those that exist are asked about one by one, with :meth:`allows`.
+        """
+        rules = self._table.get((_RESOURCES[pattern.kind], operation.value), _NOTHING)
+        return rules.decide_any(principal, pattern.name)
 
     def allows_elsewhere(
         self, principal: Principal, operation: Operation, destination: Destination

@@ -16,9 +16,10 @@ from gateway.broker.broker import Broker
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.queue import PhysicalQueue, QueueBrowser
+from gateway.broker.core.destinations.queue_pattern import PatternConsumer
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.waiting.memory import of_consumer, of_destination, of_subscription
-from gateway.broker.properties.names import is_wild
+from gateway.broker.properties.names import OWN, is_wild
 from gateway.broker.properties.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import Principal
@@ -137,7 +138,7 @@ class EmbeddedConnection:
         spec: ConsumerSpec,
         deliver: Deliver,
         failed: Callable[[MessagingError], None],
-    ) -> EmbeddedConsumer:
+    ) -> EmbeddedConsumer | PatternConsumer:
         """Make a consumer of one of this connection's sessions.
 
         See ``Session.consumer``.
@@ -152,6 +153,8 @@ class EmbeddedConnection:
                 destination,
                 "only the connection that created a temporary destination may consume from it",
             )
+        if destination.kind is Kind.QUEUE and is_wild(destination.name):
+            return self._pattern(session, spec, selector, deliver, failed)
         weight = of_consumer("" if selector is None else selector.text)
         self.routing.check_room(destination, "consumer", weight)
         topic = destination.kind is Kind.TOPIC
@@ -165,6 +168,47 @@ class EmbeddedConnection:
         if not consumer.closed:
             consumer.weight = weight
             self.broker.memory.count_object(weight)
+        return consumer
+
+    def _pattern(
+        self,
+        session: EmbeddedSession,
+        spec: ConsumerSpec,
+        selector: Selector | None,
+        deliver: Deliver,
+        failed: Callable[[MessagingError], None],
+    ) -> PatternConsumer:
+        """Make a consumer of all queues that a pattern covers."""
+        pattern, routing, broker = spec.destination, self.routing, self.broker
+        if spec.durable_name is not None:
+            raise InvalidDestination(pattern, "only topics have durable subscriptions")
+        if spec.browse:
+            raise InvalidDestination(
+                pattern, "wildcards are for consumers; browse one queue after the other"
+            )
+        if pattern.name.startswith(OWN):
+            raise InvalidDestination(
+                pattern,
+                "no wildcards cover the broker's own queues; consume from each by its name",
+            )
+        if ">" in pattern.name.split(".")[:-1]:
+            raise InvalidDestination(pattern, "> stands for the rest, so it is the last level")
+        if not routing.may_consume_any(pattern):
+            raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
+        consumer = PatternConsumer(
+            session,
+            spec,
+            selector,
+            routing.may_consume,
+            deliver,
+            failed,
+            broker.turn,
+            broker.queue_patterns,
+        )
+        covered = len(broker.queue_patterns.covered(pattern.name))
+        routing.check_room(pattern, "consumer", consumer.weight + covered * of_consumer(""))
+        broker.memory.count_object(consumer.weight)
+        broker.queue_patterns.add(consumer)
         return consumer
 
     def _queue(self, spec: ConsumerSpec) -> PhysicalQueue | QueueBrowser:
@@ -189,6 +233,8 @@ class EmbeddedConnection:
         for session in self.sessions:
             for consumer in session.consumers:
                 total += consumer.cost
+            for pattern in session.patterns:
+                total += pattern.cost
         if total > most:
             remedy = "end other subscriptions first, use another connection, or have the operator raise that setting"
             raise SelectorTooCostly(selector.text, total, SELECTORS_COST.name, most, remedy)

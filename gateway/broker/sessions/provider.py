@@ -7,11 +7,12 @@ from functools import partial
 from math import ceil
 from typing import Final, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, gatherResults, succeed
 
 from gateway.broker.broker import Broker
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.properties.names import is_wild
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import ELSEWHERE, Principal
 from gateway.broker.sessions.connection import SHARED_BY, EmbeddedConnection
@@ -61,6 +62,7 @@ class EmbeddedProvider:
         delivery_count=True,
         duplicate_ids=True,
         stable_ids=True,
+        queue_patterns=True,
     )
 
     def __init__(
@@ -178,6 +180,8 @@ class EmbeddedProvider:
         Only this process asks, so no access rule applies.
         """
         place: Dispatched | None = None
+        if spec.destination.kind is Kind.QUEUE and is_wild(spec.destination.name):
+            return self._waiting_for_pattern(spec)
         if spec.destination.kind is Kind.QUEUE:
             found = self.broker.find(spec.destination)
             place = found if isinstance(found, PhysicalQueue) else None
@@ -187,6 +191,22 @@ class EmbeddedProvider:
         elif spec.durable_name is not None:
             place = self.broker.durables.get((client_id or "", spec.durable_name))
         return succeed(_NOTHING) if place is None else _waiting_at(place)
+
+    def _waiting_for_pattern(self, spec: ConsumerSpec) -> Deferred[Waiting | None]:
+        """The sum over the queues that exist; with a selector it is not known."""
+        if spec.selector is not None:
+            return succeed(Waiting(-1, -1))
+        every = [
+            _waiting_at(queue)
+            for queue in self.broker.queue_patterns.covered(spec.destination.name)
+        ]
+
+        def add(found: list[Waiting | None]) -> Waiting:
+            some = [each for each in found if each is not None and each.messages]
+            times = [each.oldest_ms for each in some if each.oldest_ms > 0]
+            return Waiting(sum([each.messages for each in some]), min(times, default=0))
+
+        return gatherResults(every).addCallback(add)
 
     def _disconnected(self, connection: EmbeddedConnection) -> None:
         self.connections.pop(connection, None)

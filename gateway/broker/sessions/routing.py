@@ -251,6 +251,19 @@ class Routing:
             self._limit_reports.no_room(memory.object_octets, memory.most_object_octets)
             raise NoRoom(destination, what, memory.object_octets, memory.most_object_octets)
 
+    def may_consume_any(self, pattern: Destination) -> bool:
+        """Whether this user may consume from any queue that a pattern covers.
+
+        The rules are asked, and not what queues there are.
+        """
+        return self._rules.allows_any(self.principal, Operation.CONSUME, pattern)
+
+    def may_consume(self, queue: PhysicalQueue) -> bool:
+        """Whether this user may consume from a queue that exists."""
+        return self.ended is None and self._rules.allows(
+            self.principal, Operation.CONSUME, queue.destination, queue.auto_created
+        )
+
     def reader(self) -> Callable[[Destination], bool]:
         """Whether this user may read a topic. It may outlive the connection."""
         rules, principal = self._rules, self.principal

@@ -16,14 +16,10 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker.acceptance.acceptance import Acceptance
 from gateway.broker.acceptance.one_phase import OnePhaseCommit, Sent
-from gateway.broker.core.consumers.consumer import (
-    ConsumerOwner,
-    EmbeddedConsumer,
-    Rejected,
-    Transaction,
-)
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer, Rejected, Transaction
 from gateway.broker.core.consumers.unacknowledged import Unacknowledged
 from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.queue_pattern import PatternConsumer, PatternOwner
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
@@ -151,7 +147,7 @@ def when_durable(
     return done
 
 
-class EmbeddedSession(ConsumerOwner):
+class EmbeddedSession(PatternOwner):
     """One session. Made by its connection.
 
     :param soon: does something at the end of this turn.
@@ -172,7 +168,7 @@ class EmbeddedSession(ConsumerOwner):
         siblings: dict[EmbeddedSession, None],
         attach: Callable[
             [EmbeddedSession, ConsumerSpec, Deliver, Callable[[MessagingError], None]],
-            EmbeddedConsumer,
+            EmbeddedConsumer | PatternConsumer,
         ],
     ) -> None:
         self.routing = routing
@@ -186,6 +182,8 @@ class EmbeddedSession(ConsumerOwner):
         self._attach = attach
         self._commits: Final = acceptance.commits
         self._consumers: dict[EmbeddedConsumer, None] = {}
+        #: Those of patterns, whose members are among the others.
+        self._patterns: dict[PatternConsumer, None] = {}
         self._closed = False
         self._completions = SessionCompletions(self._commits, soon)
         self._backpressure = Backpressure(
@@ -286,7 +284,7 @@ class EmbeddedSession(ConsumerOwner):
 
     def consumer(
         self, spec: ConsumerSpec, deliver: Deliver, failed: Callable[[MessagingError], None]
-    ) -> EmbeddedConsumer:
+    ) -> EmbeddedConsumer | PatternConsumer:
         self.check_open()
         before = self._commits.changes
         try:
@@ -295,16 +293,30 @@ class EmbeddedSession(ConsumerOwner):
             self.routing.refused(spec.destination, error)
             raise
         self._completions.touch_since(before)
-        self._consumers[consumer] = None
+        if isinstance(consumer, PatternConsumer):
+            self._patterns[consumer] = None
+        else:
+            self._consumers[consumer] = None
         return consumer
 
     @property
     def consumers(self) -> Sequence[EmbeddedConsumer]:
-        """Those that are not closed."""
+        """Those that are not closed, members of patterns' among them."""
         return [consumer for consumer in self._consumers if not consumer.closed]
+
+    @property
+    def patterns(self) -> Sequence[PatternConsumer]:
+        """Consumers of patterns that are not closed."""
+        return [pattern for pattern in self._patterns if not pattern.closed]
+
+    def remember(self, consumer: EmbeddedConsumer) -> None:
+        self._consumers[consumer] = None
 
     def forget(self, consumer: EmbeddedConsumer) -> None:
         self._consumers.pop(consumer, None)
+
+    def forget_pattern(self, consumer: PatternConsumer) -> None:
+        self._patterns.pop(consumer, None)
 
     def has(self, consumer: EmbeddedConsumer) -> bool:
         return consumer in self._consumers
@@ -469,6 +481,8 @@ class EmbeddedSession(ConsumerOwner):
                 consumer.restore(deliveries)
         for consumer, messages in mine.items():
             consumer.return_outstanding(messages)
+        for pattern in list(self._patterns):
+            pattern.recovered()
         for consumer in list(self._consumers):
             if consumer.closed:
                 del self._consumers[consumer]
@@ -481,6 +495,8 @@ class EmbeddedSession(ConsumerOwner):
         if self.closing is not None:
             self.closing()
         self._undo()
+        for pattern in list(self._patterns):
+            pattern.close()
         for consumer in list(self._consumers):
             consumer.close()
         self._consumers.clear()

@@ -33,7 +33,7 @@ from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 from gateway.messaging.selector.selector import Selector
 
 #: Octets that a consumer may have, whatever memory is left.
-_FREE: Final = 64 * 1024
+FREE: Final = 64 * 1024
 
 
 class Source(Protocol):
@@ -263,6 +263,7 @@ class EmbeddedConsumer:
         "handed_ms",
         "mode",
         "octets",
+        "of_pattern",
         "origin",
         "running",
         "selector",
@@ -311,6 +312,8 @@ class EmbeddedConsumer:
         self.handed_ms = 0
         #: Octets that may, None when they are not counted.
         self.octets: int | None = None
+        #: It is one of several, in one queue each, of a consumer of a pattern.
+        self.of_pattern = False
 
     # --- for the source
 
@@ -320,7 +323,7 @@ class EmbeddedConsumer:
             self.running
             and self.credit > 0
             and (self.octets is None or self.octets > 0)
-            and (self.unsettled <= _FREE or self.session.may_have_more(self))
+            and (self.unsettled <= FREE or self.session.may_have_more(self))
         )
 
     def wants(self, message: Message) -> bool:
@@ -378,6 +381,11 @@ class EmbeddedConsumer:
         Then nothing can be outstanding.
         """
         return self.closed and not self.session.has(self)
+
+    @property
+    def in_memory(self) -> int:
+        """Octets in memory of what its user has and has not settled."""
+        return self.unsettled
 
     @property
     def outstanding(self) -> int:
@@ -472,8 +480,8 @@ class EmbeddedConsumer:
         self.closed = True
         self.running = False
         self._memory.count_object(-self.weight)
-        self._deliver = _undelivered
-        self._failed = _untold
+        self._deliver = undelivered
+        self._failed = untold
 
     # --- for the session
 
@@ -510,7 +518,7 @@ class EmbeddedConsumer:
             message.out += 1
         self.unsettled += own
         self._memory.unacknowledged += more
-        if own > _FREE and self._memory.octets_left() < 0:
+        if own > FREE and self._memory.octets_left() < 0:
             self._memory.report_excess()
 
     def _stop_counting(self, messages: Sequence[Message]) -> None:
@@ -546,13 +554,13 @@ class EmbeddedConsumer:
         return joined.transaction
 
 
-def _undelivered(
+def undelivered(
     consumer: Consumer, first: int, messages: Sequence[Message], attempts: Sequence[int] | None, /
 ) -> None:
     """For a consumer that is closed: nothing is handed to it."""
 
 
-def _untold(error: MessagingError) -> None:
+def untold(error: MessagingError) -> None:
     """For a consumer that is closed: it has ended already."""
 
 

@@ -42,7 +42,7 @@ class Unacknowledged:
 
         If there is not, the consumer gets them later.
         """
-        if consumer.unsettled < self._memory.octets_left():
+        if consumer.in_memory < self._memory.octets_left():
             return True
         if consumer not in self.held_back:
             self.held_back[consumer] = None
@@ -54,7 +54,7 @@ class Unacknowledged:
 
     def _resume(self) -> None:
         left = self._memory.octets_left()
-        for consumer in [each for each in self.held_back if each.closed or each.unsettled < left]:
+        for consumer in [each for each in self.held_back if each.closed or each.in_memory < left]:
             del self.held_back[consumer]
             consumer.source.wake()
         self._looking = bool(self.held_back)
@@ -75,7 +75,7 @@ class Unacknowledged:
             address=origin.address or "this process",
             count=consumer.outstanding,
             source=str(consumer.source),
-            octets=consumer.unsettled,
+            octets=consumer.in_memory,
         )
 
     def _speak_again(self) -> None:

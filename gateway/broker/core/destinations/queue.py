@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
 
@@ -39,6 +39,10 @@ class PhysicalQueue(PhysicalDestination):
         self.dispatch = Dispatch(changes)
         #: See :attr:`QueueOrSubscription.owner`.
         self.owner = 0
+        #: How many of its consumers are of patterns. They do not keep it from being reaped.
+        self.covering = 0
+        #: Consumers of patterns that it had no room for, and what is called when there may be.
+        self.turned_away: dict[object, Callable[[PhysicalQueue], None]] = {}
 
     # --- arrivals
 
@@ -144,11 +148,23 @@ class PhysicalQueue(PhysicalDestination):
         if 0 <= most <= len(self.dispatch.consumers):
             raise TooManyConsumers(self.destination, most)
         self.dispatch.join(self, consumer)
+        if consumer.of_pattern:
+            self.covering += 1
 
     def leave(self, consumer: EmbeddedConsumer) -> None:
+        if consumer.of_pattern and consumer in self.dispatch.consumers:
+            self.covering -= 1
         self.dispatch.leave(consumer)
+        self.offer_room()
         if not self.count:
             self.emptied()
+
+    def offer_room(self) -> None:
+        """Tell consumers of patterns that there may be room for another one."""
+        if self.turned_away:
+            turned_away, self.turned_away = self.turned_away, {}
+            for offered in turned_away.values():
+                offered(self)
 
     def stop(self, error: DestinationStopped) -> None:
         self.damaged = True
@@ -156,8 +172,8 @@ class PhysicalQueue(PhysicalDestination):
 
     @property
     def busy(self) -> bool:
-        """Whether it holds messages or has consumers."""
-        return bool(self.count or self.dispatch.consumers or self.clearing)
+        """Whether it holds messages or has consumers by its name."""
+        return bool(self.count or len(self.dispatch.consumers) > self.covering or self.clearing)
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up one waiting message to make room.

@@ -158,9 +158,13 @@ async def test_nothing_is_sent_to_a_wildcard(client: Client, destination: Destin
 
 
 @pytest_twisted.ensureDeferred
-async def test_queues_have_no_wildcard_consumers(client: Client) -> None:
-    with pytest.raises(InvalidDestination):
-        client.consumer(client.session(), Queue("a.>"))
+async def test_queues_have_wildcard_consumers(client: Client) -> None:
+    session = client.session()
+    one_level, rest = [client.consumer(session, Queue(name)) for name in ("b.*", "a.>")]
+    session.send([text(Queue(name), name) for name in ("a.b", "a.b.c", "a", "b.b.c", "b.new")])
+    await rest.count(2)
+    await one_level.count(1)
+    assert (rest.texts, one_level.texts) == (["a.b", "a.b.c"], ["b.new"])
 
 
 @pytest_twisted.ensureDeferred
