@@ -44,6 +44,8 @@ class Sending:
     """The messages of one connection on their way to the provider.
 
     :param connection: the provider's. Messages outside of transactions get a session of their own.
+    :param refuse: answers a SEND that is not taken with an ERROR, and says whether the connection
+        goes on.
     :param resumed: called when the provider takes messages again after :attr:`blocked`.
     :param profile: the client's habits.
     """
@@ -56,6 +58,7 @@ class Sending:
         resolve: Resolve,
         transforming: Transforming | None,
         fail: Fail,
+        refuse: Callable[[BaseException, str | None], bool],
         resumed: Callable[[], None],
         profile: Profile,
     ) -> None:
@@ -67,6 +70,7 @@ class Sending:
         self._resolve: Final = resolve
         self._transforming: Final = transforming
         self._fail: Fail = fail
+        self._refuse: Callable[[BaseException, str | None], bool] = refuse
         self._resumed: Callable[[], None] = resumed
         #: The run. May be appended to from outside where :attr:`direct` holds.
         self.pending: list[Message] = []
@@ -124,10 +128,7 @@ class Sending:
         if named is not None:
             named.touched = True
         if receipt is not None:
-            if named is not None and self._profile.receipts_after_commit:
-                self._transactions.owe(named, receipt)
-            else:
-                self._asked.append((start, receipt))
+            self._asked.append((start, receipt))
         self.pending += messages
         return True
 
@@ -158,27 +159,33 @@ class Sending:
         asked, together = self._asked, self._together
         self.pending, self._asked, self._together = [], [], []
         target = self._target
-        rejected: tuple[MessagingError, str | None] | None = None
         while run:
-            try:
-                target.send(run)
+            taken = run
+            behind = len(run)
+            rejected: tuple[MessagingError, str | None] | None = None
+            while taken:
+                try:
+                    target.send(taken)
+                    break
+                except MessageRejected as refused:
+                    # Those before it are sent without it. One of them may be refused in its turn,
+                    # for what the provider looks at later.
+                    index, behind = refused.index, refused.index + 1
+                    for start, end in together:
+                        if start <= index < end:
+                            index, behind = start, end
+                    rejected = refused.cause, dict(asked).get(index)
+                    taken = taken[:index]
+            if target is not self.session:
+                self._transactions.sent(target, taken)
+            self._receipt(target, [receipt for at, receipt in asked if at < len(taken)])
+            if rejected is None:
                 break
-            except MessageRejected as refused:
-                # Those before it are sent without it. One of them may be refused in its turn, for
-                # what the provider looks at later.
-                index = refused.index
-                for start, end in together:
-                    if start <= index < end:
-                        index = start
-                rejected = refused.cause, dict(asked).get(index)
-                asked = [each for each in asked if each[0] < index]
-                run = run[:index]
-        if target is not self.session:
-            self._transactions.sent(target, run)
-        self._receipt(target, [receipt for _, receipt in asked])
-        if rejected is not None:
-            self._fail(*rejected)
-            return False
+            if not self._refuse(*rejected):
+                return False
+            run = run[behind:]
+            asked = [(at - behind, receipt) for at, receipt in asked if at >= behind]
+            together = [(at - behind, end - behind) for at, end in together if at >= behind]
         if not self.blocked and not target.writable():
             self.blocked = True
             target.on_writable(self._writable)
@@ -186,6 +193,9 @@ class Sending:
 
     def _receipt(self, target: ProviderSession, receipts: list[str]) -> None:
         if not receipts:
+            return
+        if target is not self.session and self._profile.receipts_after_commit:
+            self._transactions.owe(target, receipts)
             return
         tickets = [self._receipts.open(receipt) for receipt in receipts]
         if target is not self.session:
@@ -213,7 +223,13 @@ class Sending:
     def close(self) -> None:
         """Drop the run, without notice: the client is gone."""
         self.pending = []
-        self._fail, self._resumed = forget, nothing
+        self._fail, self._refuse, self._resumed = forget, _refuses, nothing
+
+
+def _refuses(error: BaseException, receipt: str | None) -> bool:
+    """Stand for a client that is gone."""
+    forget(error, receipt)
+    return False
 
 
 def weight(frame: Frame) -> int:

@@ -21,15 +21,14 @@ from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
-from gateway.stomp.error_frames import describe, error_frame
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.output import Output
-from gateway.stomp.profiles import survives
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.send_plan import SendPlan, check_text, headers_of
 from gateway.stomp.session import handshake
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts, forget, nothing
+from gateway.stomp.session.refusing import Refusing
 from gateway.stomp.session.renewing import Renewing
 from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
@@ -90,6 +89,7 @@ class Session:
         self._transforming: Final = transforming
         self._counters: Final = counters
         self._receipts: Final = Receipts(output, self.fail, self._relieved, counters)
+        self._refusing: Final = Refusing(identifier, self._receipts, log, counters, self._profile)
         self.state = State.OPENED
         self.version = Version.V1_0
         #: The provider's connection behind it, while it has one.
@@ -115,8 +115,6 @@ class Session:
         self.held: Final = Held(options.input_hold)
         #: It has been CONNECTED, and so has what carries frames out.
         self._was_connected = False
-        #: ERRORs that the connection has survived.
-        self._refused = 0
 
     # Input.
 
@@ -194,29 +192,29 @@ class Session:
         :returns: whether the connection goes on.
         """
         receipt = None if head is None else head.headers.get("receipt")
-        goes_on = (
+        if self._survives(error):
+            self.state = State.IN_TRANSACTION if len(self._transactions) else State.CONNECTED
+            self._guarded(self._flush)
+        # It ends this connection and no other; error_frames logs what is unexpected.
+        return self._refuse(error, receipt)
+
+    def _refuse(self, error: BaseException, receipt: str | None) -> bool:
+        """Answer with an ERROR. :returns: whether the connection goes on."""
+        if self._survives(error):
+            self._refusing.answer(error, self.version, receipt)
+            return True
+        self.fail(error, receipt)
+        return False
+
+    def _survives(self, error: BaseException) -> bool:
+        return (
             self._was_connected
             and self.connection is not None
             and self.state in _OPEN
-            and survives(self._profile, error, self.version)
+            and self._refusing.survives(error, self.version)
             # Then input does not pause for those that do not read their ERRORs.
             and not (self._sending.blocked and self._receipts.is_crowded)
         )
-        if goes_on:
-            self.state = State.IN_TRANSACTION if len(self._transactions) else State.CONNECTED
-            self._guarded(self._flush)
-        if not goes_on or self.state not in _OPEN:
-            # It ends this connection and no other; error_frames logs what is unexpected.
-            self.fail(error, receipt)
-            return False
-        self._counters.errors += 1
-        self._refused += 1
-        incident = f"{self.identifier}-{self._refused}"
-        self.log.refused(error, describe(error, incident)[0])
-        octets = error_frame(error, self.version, receipt, incident, self._profile.wording)
-        self._receipts.release(self._receipts.open_frame(octets))
-        forget(error, receipt)
-        return True
 
     def input_ended(self) -> None:
         """No more frames in this turn: give the provider what has gathered."""
@@ -404,6 +402,7 @@ class Session:
             temporaries.resolve,
             self._transforming,
             self.fail,
+            self._refuse,
             self._resumed,
             profile,
         )
@@ -475,7 +474,6 @@ class Session:
         # Before CONNECTED the client does not know a version, and could not unescape.
         version = Version.V1_0 if self.state in (State.OPENED, State.CONNECTING) else self.version
         self.state = State.CLOSED
-        self._counters.errors += 1
         if was_open and self.connection is not None:
             try:
                 self._flush()  # the frames before the one that failed were good
@@ -487,13 +485,11 @@ class Session:
                 )
         self.held.clear()
         self._stop_connecting()
-        incident = f"{self.identifier}-{self._refused + 1}"
-        text, _ = describe(error, incident)
+        text, octets = self._refusing.frame(error, version, receipt)
         self._peer.ending(error, text)
         self.subscriptions.end()
         hidden = error.withheld if isinstance(error, MessagingError) else ""
         self.log.failed(error, f"{text}: {hidden}" if hidden else text)
-        octets = error_frame(error, version, receipt, incident, self._profile.wording)
         ticket = self._receipts.open_frame(
             octets, lambda: self._output.when_drained(lambda: self._close_provider(self._finish))
         )

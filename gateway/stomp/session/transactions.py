@@ -161,10 +161,12 @@ class Transactions:
         octets = sum([message.weight for message in messages])
         self._count(transaction, octets + _ACKNOWLEDGEMENT * len(messages))
 
-    def owe(self, transaction: Transaction, receipt: str) -> None:
-        """Have the RECEIPT of a SEND follow that of COMMIT."""
-        transaction.receipts.append(receipt)
-        self._count(transaction, len(receipt) + _ACKNOWLEDGEMENT)
+    def owe(self, session: ProviderSession, receipts: Sequence[str]) -> None:
+        """Have the RECEIPTs of SENDs in a session's transaction follow that of COMMIT."""
+        for transaction in self._open.values():
+            if transaction.session is session:
+                transaction.receipts.extend(receipts)
+                self._count(transaction, sum(map(len, receipts)) + _ACKNOWLEDGEMENT * len(receipts))
 
     def _count(self, transaction: Transaction, octets: int) -> None:
         transaction.octets += octets

@@ -13,6 +13,9 @@ from tests.gateway_process import GatewayProcess, free_port
 
 PROFILES = ("openmq", "standard", "activemq", "artemis", "rabbitmq")
 
+#: Queues that take one message each.
+FULL = [f"profiles.full.{profile}{version}" for profile in PROFILES for version in (10, 11, 12)]
+
 #: Gives a client that is CONNECTED to the listener of a profile, in a version.
 Join = Callable[..., Client]
 
@@ -26,6 +29,9 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         for profile, port in ports.items()
         for name, value in (("port", str(port)), ("profile", profile))
     }
+    for full in FULL:
+        settings[f"imq.destination.queue.{full}.maxNumMsgs"] = "1"
+        settings[f"imq.destination.queue.{full}.limitBehavior"] = "REJECT_NEWEST"
     with GatewayProcess(tmp_path_factory.mktemp("profiles"), settings=settings):
         yield ports
 

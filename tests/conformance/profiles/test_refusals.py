@@ -49,6 +49,48 @@ def test_a_refused_send_has_no_receipt_at_commit(join: Join, name: str) -> None:
     assert receipts == ["c", *[f"good{number}" for number in range(12)]]
 
 
+def full(profile: str, version: str = "1.2") -> str:
+    """The destination of a queue that takes one message."""
+    return f"/queue/profiles.full.{profile}{version.replace('.', '')}"
+
+
+@pytest.mark.parametrize("profile", SURVIVING)
+def test_what_follows_a_send_that_the_broker_refuses_is_sent(
+    join: Join, name: str, profile: str
+) -> None:
+    client = join(profile)
+    good = f"/queue/{name}"
+    for number, destination in enumerate((good, full(profile), good, full(profile), good, good)):
+        client.send("SEND", {"destination": destination, "receipt": str(number)}, str(number))
+    answers = [client.frame() for _ in range(6)]
+    assert [frame["receipt-id"] for frame in answers] == list("012345")
+    commands = [frame.command for frame in answers]
+    assert commands == ["RECEIPT", "RECEIPT", "RECEIPT", "ERROR", "RECEIPT", "RECEIPT"]
+    client.subscribe(good)
+    assert [each.text for each in client.messages(4)] == list("0245")
+    client.subscribe(full(profile), id="full")
+    assert client.message().text == "1"
+
+
+def test_all_or_none_of_the_destinations_get_what_is_refused(join: Join, name: str) -> None:
+    client = join("activemq")
+    client.put(full("activemq"), "only")
+    both = f"/queue/{name},{full('activemq')}"
+    for number, destination in enumerate((both, f"/queue/{name}", both, f"/queue/{name}")):
+        client.send("SEND", {"destination": destination, "receipt": str(number)}, str(number))
+    answers = [client.frame() for _ in range(4)]
+    assert [(frame.command, frame["receipt-id"]) for frame in answers] == [
+        ("ERROR", "0"),
+        ("RECEIPT", "1"),
+        ("ERROR", "2"),
+        ("RECEIPT", "3"),
+    ]
+    client.subscribe(f"/queue/{name}")
+    assert [each.text for each in client.messages(2)] == ["1", "3"]
+    client.subscribe(full("activemq"), id="full")
+    assert client.message().text == "only"
+
+
 def test_artemis_acknowledges_without_an_id(join: Join, name: str) -> None:
     client = join("artemis", "1.1")
     client.put(f"/queue/{name}", "1")

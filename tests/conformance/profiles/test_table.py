@@ -474,6 +474,24 @@ def test_after_an_error(join: Join, version: str, profile: str, cell: str) -> No
     assert is_closed(client) is not goes_on
 
 
+@row(
+    "after an ERROR over a SEND that the broker refuses",
+    openmq="ends",
+    standard="ends",
+    activemq="goes on",
+    artemis="goes on, but in 1.2",
+    rabbitmq="goes on",
+)
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_refused_sends(join: Join, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    full = f"profiles.full.{profile}{version.replace('.', '')}"
+    client.put(f"/queue/{full}", "1")
+    client.send("SEND", {"destination": f"/queue/{full}", "receipt": "r"}, "2")
+    assert client.expect("ERROR")["receipt-id"] == "r"
+    assert is_closed(client) is (cell == "ends")
+
+
 def cells_of_the_document() -> dict[str, dict[str, str]]:
     """The rows of the table as the page has them."""
     text = DOCUMENT.read_text()
