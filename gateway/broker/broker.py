@@ -338,6 +338,7 @@ class Broker:
             fail_consumers(
                 physical, InvalidDestination(physical.destination, "the destination was removed")
             )
+            physical.offer_room()
             purge(physical, emptied)
         self.limit_reports.forget(physical)
         if not keeps_ids:

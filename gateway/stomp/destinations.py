@@ -180,6 +180,26 @@ class PlainNames:
         )
 
 
+class HashNames(PlainNames):
+    """Plain names, with ``#`` for the rest in those of subscriptions, as Artemis has it."""
+
+    def source(self, destination: Destination) -> Destination:
+        """See :meth:`Naming.source`.
+
+        ``#`` is one level or more here, as the broker's ``>`` is.
+
+        :raises CommandRefused: ``#`` is before the end.
+        """
+        levels = destination.name.split(".")
+        if "#" not in levels:
+            return destination
+        if "#" in levels[:-1]:
+            raise CommandRefused(
+                f"'{destination.name[:200]}' has the wildcard # before its end: expected it as the last level"
+            )
+        return destination._replace(name=".".join([*levels[:-1], ">"]))
+
+
 #: As Open MQ's Table 12-11 has it.
 PLAIN: Final = PlainNames()
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from gateway.messaging.errors import MessagingError
-from gateway.stomp.destinations import PLAIN, Naming, PlainNames
+from gateway.stomp.destinations import PLAIN, HashNames, Naming, PlainNames
 from gateway.stomp.error_frames import OWN, SPOKEN, Wording, refusal_of
 from gateway.stomp.header_roles import varying
 from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
@@ -227,7 +227,7 @@ ARTEMIS: Final = Profile(
     read=frozenset(("destination-type",)),
     default_user="guest",
     tells_unasked=False,
-    naming=PlainNames(bare=True, dead="DLQ"),
+    naming=HashNames(bare=True, dead="DLQ"),
     routing_types=True,
     persistent=False,
     reply_to_as_text=True,

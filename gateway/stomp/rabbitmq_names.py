@@ -79,7 +79,14 @@ class RabbitMQNames:
         """See :meth:`~gateway.stomp.destinations.Naming.source`.
 
         A subscription to an exchange that ignores the key receives whatever has any.
+
+        :raises CommandRefused: a queue's name has wildcards, which RabbitMQ has for topics only.
         """
+        if destination.kind is Kind.QUEUE and {"*", ">"} & set(destination.name.split(".")):
+            raise CommandRefused(
+                f"'{destination.name[:200]}' has wildcards, which are for topics: expected the name of one queue\n",
+                summary="Invalid destination",
+            )
         for fanned in _FANNED:
             if destination.kind is Kind.TOPIC and destination.name.startswith(f"{fanned}."):
                 return Destination(Kind.TOPIC, f"{fanned}.>")

@@ -204,6 +204,43 @@ def test_composites(join: Join, name: str, version: str, profile: str, cell: str
         client.ask("UNSUBSCRIBE", id="s")
 
 
+@row("SUBSCRIBE to ``/queue/a.*``", rabbitmq="ERROR", others="is to all that match")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_queue_patterns(join: Join, name: str, version: str, profile: str, cell: str) -> None:
+    client, sender = join(profile, version), join(profile)
+    sender.put(f"/queue/{name}.a", "before")
+    headers = {"destination": f"/queue/{name}.*", "id": "s", "ack": "client-individual"}
+    if cell == "ERROR":
+        client.send("SUBSCRIBE", {**headers, "receipt": "r"})
+        assert answer(client).command == "ERROR"
+        return
+    client.ask("SUBSCRIBE", headers)
+    sender.put(f"/queue/{name}.b.c", "deeper")
+    sender.put(f"/queue/{name}.b", "after")
+    messages = client.messages(2)
+    assert [(each["destination"], each.text) for each in messages] == [
+        (f"/queue/{name}.a", "before"),
+        (f"/queue/{name}.b", "after"),
+    ]
+    assert {each["subscription"] for each in messages} == {"s"}
+    for message in messages:
+        client.ack(message, receipt="a")
+        assert answer(client)["receipt-id"] == "a"
+    client.ask("UNSUBSCRIBE", id="s")
+    sender.put(f"/queue/{name}.a", "later")
+    client.subscribe(f"/queue/{name}.a")
+    assert client.message().text == "later"
+
+
+@row("SUBSCRIBE to ``/queue/a.#``", artemis="is to all that match", others="is to one name")
+def test_hash(join: Join, name: str, profile: str, cell: str) -> None:
+    client, sender = join(profile), join("openmq")
+    client.ask("SUBSCRIBE", {"destination": f"/queue/{name}.#", "id": "s"})
+    sender.put(f"/queue/{name}.a.b", "a.b")
+    sender.put(f"/queue/{name}.#", "#")
+    assert client.message().text == ("#" if cell == "is to one name" else "a.b")
+
+
 @row("an unknown value of ``ack``", activemq="is auto", artemis="is auto", others="ERROR")
 def test_unknown_ack(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)

@@ -295,6 +295,11 @@ class PatternConsumer:
         What the member had is yet to be settled, for nothing.
         """
         self._members.pop(member.queue, None)
+        # It must not keep the queue in memory.
+        if member.waits:
+            self._waiting.remove(member)
+        if member is self._latest:
+            self._latest = None
 
     def queue_ended(self, error: MessagingError) -> None:
         """A queue was removed. The consumer goes on, and that is no failure of it."""
