@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from bridge.xa.errors import LogDamaged
 from bridge.xa.log.contents import LogCopy
+from gateway import store_copies
 from gateway.broker.operator.log_states import state_of
 from gateway.broker.properties.jdbc import jdbc_options
 from gateway.broker.store.integrity import inspection, salvage
@@ -37,23 +37,13 @@ from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import SettingsError
 from gateway.standing_orders import read_orders, write_orders
+from gateway.store_copies import read_log
 from gateway.transaction_log import PlainLog, own_logs, set_aside
 
 if TYPE_CHECKING:
     from gateway.broker.operator.tables import Tables
 
 PROGRAM: Final = "imqdbmgr"
-
-
-def log_copy(data: bytes, name: str, whole: bool) -> LogCopy:
-    """Read a decision log, as an operator's command does.
-
-    :raises StoreError: it is damaged.
-    """
-    try:
-        return LogCopy(data, name, whole)
-    except LogDamaged as damaged:
-        raise StoreError(str(damaged)) from damaged
 
 
 class Chosen:
@@ -77,7 +67,7 @@ class Chosen:
             # Only here, as it needs psycopg.
             from gateway.broker.operator.tables import Tables
 
-            self.tables = Tables(options, log_copy)
+            self.tables = Tables(options, read_log)
 
     def in_database(self, instead: str) -> Tables:
         """Return the tables.
@@ -151,7 +141,7 @@ _tables_or_file = click.argument(
 def command() -> None:
     """Maintain the message store of an instance.
 
-    A store in a file: only while its gateway is stopped.
+    A store in a file: only while its gateway is stopped, except for backup.
     """
 
 
@@ -184,31 +174,36 @@ def upgrade(chosen: Chosen) -> None:
 
 
 @command.command()
-@_tables
+@_tables_or_file
 @with_store
 @with_folder("The folder that messages.db is made in.")
 def backup(chosen: Chosen, folder: Path) -> None:
-    """Copy all that a database has to a store in a file.
+    """Copy all that a store has to a store in a file.
 
-    The gateway may run. The copy is of one moment.
+    The gateway may run. The copy is of one moment, and every checksum in it is compared.
     """
-    tables = chosen.in_database("stop the gateway, and copy the instance's directory")
+    tables = chosen.tables
+    if tables is None:
+        click.echo(store_copies.backup(_with_file(chosen), folder.absolute(), _work))
+        return
     keep = partial(write_orders, chosen.layout) if _is_own(chosen.layout, folder) else _keep_none
     click.echo(tables.backup(folder.absolute(), keep))
 
 
 @command.command()
-@_tables
+@_tables_or_file
 @with_store
 @with_folder("The folder with messages.db: a backup, or the store of a stopped gateway.")
 @with_force
 def restore(chosen: Chosen, folder: Path, force: bool) -> None:
-    """Put all that a store in a file has into a database.
+    """Replace all that a store has by what a store in a file has.
 
-    What the database has is replaced, completely or not at all.
+    Completely or not at all; only while the gateway is stopped.
     """
-    tables, layout = chosen.in_database("stop the gateway, and copy the files back"), chosen.layout
-    confirm = _confirm(force)
+    tables, layout, confirm = chosen.tables, chosen.layout, _confirm(force)
+    if tables is None:
+        click.echo(store_copies.restore(layout, folder.absolute(), _work, confirm))
+        return
     if not _is_own(layout, folder):
         click.echo(tables.restore(folder.absolute(), {}, None, _work, confirm))
         return
@@ -266,7 +261,7 @@ def _keep_none(orders: Mapping[str, str]) -> None:
 
 
 def _file_copy(path: Path) -> LogCopy:
-    return log_copy(path.read_bytes(), str(path), False)
+    return read_log(path.read_bytes(), str(path), False)
 
 
 @command.command()

@@ -78,6 +78,7 @@ COMPOSITION_MODULES = (
     "gateway.rereading",
     "gateway.shared_files",
     "gateway.standing_orders",
+    "gateway.store_copies",
     "gateway.tls",
     "gateway.transaction_log",
 )

@@ -278,8 +278,6 @@ def test_a_log_is_a_file_s(tool: Tool) -> None:
         (("create", "tbl"), "the first start makes it"),
         (("delete", "tbl"), "'imqdbmgr recreate' begins an empty one"),
         (("upgrade", "tbl"), "the start of the gateway upgrades it"),
-        (("backup", "tbl", "-dir", "x"), "copy the instance's directory"),
-        (("restore", "tbl", "-dir", "x"), "copy the files back"),
     ],
 )
 def test_what_is_for_a_database_names_what_is_for_a_file(

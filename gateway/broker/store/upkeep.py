@@ -17,7 +17,7 @@ from typing import Final
 
 from gateway.broker.store import failures
 from gateway.broker.store.batch_writer import BatchWriter
-from gateway.broker.store.integrity import opening, wal
+from gateway.broker.store.integrity import online, opening, wal
 from gateway.broker.store.integrity.checks import Contents
 from gateway.broker.store.interface import Batch, StoreDamaged, StoreFailed
 from gateway.broker.store.reserve import Reserve
@@ -122,7 +122,7 @@ class Upkeep:
             self._changes.forget_redeliveries()
             self._give_pages_back(_KEPT_PAGES, slices=0)
         if self._uncopied and wal.passed(self._log, _TRIVIAL_LOG, opening.PAGE_SIZE):
-            self.checkpoint()
+            self._checkpoint_if_not_copied()
 
     def look(self) -> None:
         """Make sure that the files are still there, once a second.
@@ -229,7 +229,13 @@ class Upkeep:
 
     def _checkpoint_if_long(self) -> None:
         if wal.passed(self._log, self._checkpoint_octets, opening.PAGE_SIZE):
-            self.checkpoint()
+            self._checkpoint_if_not_copied()
+
+    def _checkpoint_if_not_copied(self) -> None:
+        """Copy the log back, unless an operator's command copies the database."""
+        with online.put_off(self._path) as copied:
+            if not copied:
+                self.checkpoint()
 
     def _give_pages_back(self, kept: int, slices: int) -> None:
         """Return free pages to the file system, in slices.

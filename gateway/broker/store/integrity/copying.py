@@ -146,12 +146,10 @@ def write(path: str, contents: Contents) -> int:
     :raises StoreError: there is a file, or it cannot be written; and whatever ``contents`` raises.
     """
     folder = os.path.dirname(path) or "."
-    with _alone(folder):
-        for name in (path, f"{path}-wal"):
-            if os.path.exists(name):
-                raise StoreError(f"{name} is there already: move it away, or give another folder")
+    with alone(folder):
+        check_free(path)
         unfinished = f"{path}.part"
-        _remove(unfinished)
+        remove(unfinished)
         try:
             opening.create(unfinished, contents.store_id)
             count = _fill(unfinished, contents)
@@ -162,18 +160,29 @@ def write(path: str, contents: Contents) -> int:
         except (OSError, sqlite3.Error) as error:
             raise StoreError(f"{path} cannot be made: {error}") from error
         finally:
-            _remove(unfinished)
+            remove(unfinished)
     return count
 
 
-def _remove(path: str) -> None:
+def check_free(path: str) -> None:
+    """Check that there is no store at ``path``.
+
+    :raises StoreError: there is one, or a part of one.
+    """
+    for name in (path, f"{path}-wal"):
+        if os.path.exists(name):
+            raise StoreError(f"{name} is there already: move it away, or give another folder")
+
+
+def remove(path: str) -> None:
+    """Remove the files of a store at ``path``, as far as there are any."""
     for name in (path, f"{path}-wal", f"{path}-shm", f"{path}-journal"):
         with suppress(FileNotFoundError):
             os.unlink(name)
 
 
 @contextmanager
-def _alone(folder: str) -> Iterator[None]:
+def alone(folder: str) -> Iterator[None]:
     """Keep other copies out of the folder.
 
     :raises StoreError: another process makes one there, or there is no such folder.

@@ -129,6 +129,20 @@ def recreate(path: str, aside: str) -> bool:
     :raises StoreError: it cannot be made.
     :raises OSError: a file cannot be moved.
     """
+    moved = move_aside(path, aside)
+    opening.create(path, os.urandom(8).hex())
+    return moved
+
+
+def move_aside(path: str, aside: str) -> bool:
+    """Move the files of the store at ``path`` to the folder ``aside``.
+
+    The folder is made if there is any. Where this is interrupted, the rest is done by doing it
+    again.
+
+    :returns: whether there was any.
+    :raises OSError: a file cannot be moved.
+    """
     # First the database: without it, what is left is refused.
     left = [name for name in (path, f"{path}-wal", f"{path}-journal") if os.path.lexists(name)]
     if left:
@@ -139,7 +153,6 @@ def recreate(path: str, aside: str) -> bool:
     if left:
         opening.sync(aside)
         opening.sync(os.path.dirname(aside) or ".")
-    opening.create(path, os.urandom(8).hex())
     return bool(left)
 
 
