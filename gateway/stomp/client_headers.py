@@ -43,12 +43,13 @@ def _first(headers: Headers, names: tuple[str, ...]) -> tuple[str, str] | None:
     return None
 
 
-def durable_name(headers: Headers) -> str | None:
+def durable_name(headers: Headers, names: tuple[str, ...] = DURABLE_NAMES) -> str | None:
     """The name of a durable subscription, None where none is named.
 
+    :param names: of the headers that may name it, best first.
     :raises CommandRefused: it is empty.
     """
-    found = _first(headers, DURABLE_NAMES)
+    found = _first(headers, names)
     if found is None:
         return None
     name, value = found
@@ -161,6 +162,11 @@ def expiry(headers: Headers) -> tuple[int, int]:
         return (number, 0) if number >= ABSOLUTE else (0, number)
     found = _first(headers, RELATIVE_EXPIRIES)
     return (0, 0) if found is None else (0, _milliseconds(*found))
+
+
+def timestamp(value: str) -> int:
+    """Return when a client says that it has sent a message. :raises CommandRefused: no number."""
+    return _milliseconds("timestamp", value)
 
 
 def _milliseconds(name: str, value: str) -> int:

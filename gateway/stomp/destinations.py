@@ -113,9 +113,13 @@ class PlainNames:
     :param dead: what the dead message queue is called besides its own name; "" for nothing.
     :param remote: temporary destinations of others begin with ``/remote-temp-queue/`` and
         ``/remote-temp-topic/``.
+    :param trims: blanks around a destination do not count.
     """
 
-    def __init__(self, bare: bool = False, dead: str = "", remote: bool = False) -> None:
+    def __init__(
+        self, bare: bool = False, dead: str = "", remote: bool = False, trims: bool = False
+    ) -> None:
+        self._trims: Final = trims
         self._bare: Final = bare
         self._dead: Final = dead
         self._remote: Final = remote
@@ -128,7 +132,7 @@ class PlainNames:
         known = self._parsed.get(text)
         if known is not None:
             return known
-        found = self._found(text, header)
+        found = self._found(text.strip() if self._trims else text, header)
         keep = len(self._parsed) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN
         if keep and isinstance(found, Destination) and not found.temporary:
             self._parsed[text] = found

@@ -116,6 +116,10 @@ class MessageEncoder:
             return True
         return self.version is Version.V1_1 and b"\\r" not in lines
 
+    def user_of(self, message: Message) -> str:
+        """Return who sent a message; "" where that is not shown."""
+        return message.user if self._tell_user else ""
+
     def fanned(self, message: Message) -> bytes:
         """Return :meth:`tail`, and remember it until the end of the turn.
 

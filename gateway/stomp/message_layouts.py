@@ -36,6 +36,7 @@ class Delivered(NamedTuple):
     :param number: tells deliveries of the connection apart.
     :param attempt: the delivery attempt, counted from 1.
     :param own: what the connection calls temporary destinations of its own.
+    :param user: who sent it, "" where that is not told.
     """
 
     version: Version
@@ -47,6 +48,7 @@ class Delivered(NamedTuple):
     attempt: int
     message: Message
     own: Mapping[Destination, str]
+    user: str = ""
 
 
 class Layout(Protocol):
@@ -86,6 +88,7 @@ class ClassicLayout:
             ("expires", str(message.expires)),
             ("priority", str(headers.priority)),
         ]
+        pairs += _user(delivered)
         # Before what its producer has given, as the first of repeated headers counts.
         origin = headers.properties.get(ORIGINAL_DESTINATION)
         if isinstance(origin, str):
@@ -125,9 +128,11 @@ class ArtemisLayout:
             ("persistent", "true" if headers.persistent else "false"),
             ("timestamp", str(message.timestamp)),
         ]
+        pairs += _user(delivered)
         # What it is routed as is not for its sender to say.
-        pairs += [pair for pair in _given(message, destinations.spell) if pair[0] != _ROUTING]
-        return _frame(pairs, delivered, delivered.version is not Version.V1_0)
+        given_pairs = _given(message, destinations.spell, padded=True)
+        pairs += [pair for pair in given_pairs if pair[0] != _ROUTING]
+        return _frame(pairs, delivered, delivered.version is not Version.V1_0, padded=True)
 
 
 def _spelt(destination: Destination, own: Mapping[Destination, str]) -> str:
@@ -173,20 +178,28 @@ class _Spell(Protocol):
     def __call__(self, destination: Destination, /) -> str: ...
 
 
-def _given(message: Message, spell: _Spell) -> list[tuple[str, str]]:
-    """The headers that the producer has given."""
+def _user(delivered: Delivered) -> list[tuple[str, str]]:
+    return [("JMSXUserID", delivered.user)] if delivered.user else []
+
+
+def _given(message: Message, spell: _Spell, padded: bool = False) -> list[tuple[str, str]]:
+    """The headers that the producer has given.
+
+    :param padded: names keep the blanks at their edges.
+    """
     headers = message.headers
     pairs: list[tuple[str, str]] = []
     properties = headers.properties
     for name, value in properties.items():
         if shown := shown_as(name):
-            pairs.append((shown, value if isinstance(value, str) else text_of(value)))
+            told = name if padded else shown
+            pairs.append((told, value if isinstance(value, str) else text_of(value)))
     answer = None if headers.reply_to is None else spell(headers.reply_to)
     for name, text in headers.extras:
         if name == "reply-to":
             answer = text
         elif (shown := shown_as(name)) and name not in properties:
-            pairs.append((shown, text))
+            pairs.append((name if padded else shown, text))
     if headers.type is not None:
         pairs.append(("type", headers.type))
     if answer is not None:
@@ -200,7 +213,9 @@ def _given(message: Message, spell: _Spell) -> list[tuple[str, str]]:
 _END: Final = b"\n"
 
 
-def _frame(pairs: list[tuple[str, str]], delivered: Delivered, counted: bool) -> bytes:
+def _frame(
+    pairs: list[tuple[str, str]], delivered: Delivered, counted: bool, padded: bool = False
+) -> bytes:
     message = delivered.message
     kind = message.headers.body_type
     if kind is not BodyType.TEXT and kind is not BodyType.BYTES:
@@ -209,4 +224,4 @@ def _frame(pairs: list[tuple[str, str]], delivered: Delivered, counted: bool) ->
     # Without a length the body ends at the first NUL.
     if counted or kind is BodyType.BYTES or b"\0" in body:
         pairs.append(("content-length", str(len(body))))
-    return serialize("MESSAGE", pairs, body, delivered.version) + _END
+    return serialize("MESSAGE", pairs, body, delivered.version, padded) + _END

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from gateway.messaging.errors import MessagingError
+from gateway.stomp.brokers import DURABLE_NAMES
 from gateway.stomp.destinations import PLAIN, HashNames, Naming, PlainNames
 from gateway.stomp.error_frames import OWN, SPOKEN, Wording, refusal_of
 from gateway.stomp.header_roles import varying
@@ -49,6 +50,10 @@ class Profile:
     :param tells_unasked: CONNECTED has ``version`` and ``heart-beat`` also where CONNECT has nothing
         of them.
     :param default_user: login and passcode of clients that give neither; "" for none.
+    :param pause: after how much of the promised interval a heart-beat goes to the client. By
+        default half of it, so that a late one still keeps the promise.
+    :param wanted_beats: how often, in milliseconds, CONNECTED asks for heart-beats of a client that
+        sends none. They are not waited for.
 
     Destinations and SEND:
 
@@ -59,6 +64,7 @@ class Profile:
     :param message_types: ``amq-msg-type`` tells text from bytes.
     :param persistent: messages are, where SEND does not say it.
     :param refuses_message_id: SEND must not have a ``message-id``.
+    :param keeps_timestamps: ``timestamp`` of SEND is that of the message.
     :param reply_to_as_text: ``reply-to`` may be any text, and goes through as it is.
     :param replies_come_unasked: what is sent to a temporary queue that a SEND has named in
         ``reply-to`` comes without a SUBSCRIBE.
@@ -68,6 +74,8 @@ class Profile:
     :param default_ids: SUBSCRIBE and UNSUBSCRIBE may do without ``id`` in every version.
     :param default_id: what precedes the destination in the ``id`` of a subscription without one, and
     :param tells_default_id: MESSAGE has that ``id``.
+    :param repeats_default_ids: several subscriptions to one destination may do without ``id``.
+    :param durable_names: headers that name a durable subscription, the first that is there counts.
     :param durable_by_flag: ``durable:true`` makes a subscription of a topic durable under its ``id``,
         without a client identifier; several connections may share it.
     :param ends_durable_in_use: UNSUBSCRIBE removes a durable subscription that the connection still
@@ -108,17 +116,22 @@ class Profile:
     session_length: int = 32
     tells_unasked: bool = True
     default_user: str = ""
+    pause: float = 0.5
+    wanted_beats: int = 0
     naming: Naming = PLAIN
     composites: bool = False
     routing_types: bool = False
     message_types: bool = False
     persistent: bool = True
     refuses_message_id: bool = False
+    keeps_timestamps: bool = False
     reply_to_as_text: bool = False
     replies_come_unasked: bool = False
     default_ids: bool = False
     default_id: str = "/subscription-to/"
     tells_default_id: bool = False
+    repeats_default_ids: bool = False
+    durable_names: tuple[str, ...] = DURABLE_NAMES
     durable_by_flag: bool = False
     ends_durable_in_use: bool = True
     takes_one_for_none: bool = False
@@ -141,7 +154,13 @@ class Profile:
 
     def varying(self, name: str) -> Varying:
         """Which headers of SEND may vary within a shape: the rule for parsers."""
+        if self.keeps_timestamps and name == "timestamp":
+            return Varying.OWN
         return Varying.MEANING if name in self.read else varying(name)
+
+    def pause_of(self, promised_ms: int) -> int:
+        """Return after how long a silence a heart-beat goes out; 0 for never."""
+        return max(int(promised_ms * self.pause), 1) if promised_ms else 0
 
     def session_of(self, identifier: str) -> str:
         """Return ``session`` of CONNECTED, from a connection's identifier."""
@@ -194,11 +213,15 @@ ACTIVEMQ: Final = Profile(
     read=frozenset(("amq-msg-type",)),
     session="ID:",
     default_user="guest",
-    naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True),
+    pause=0.95,
+    naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True, trims=True),
     composites=True,
     message_types=True,
     persistent=False,
+    keeps_timestamps=True,
     reply_to_as_text=True,
+    repeats_default_ids=True,
+    durable_names=("activemq.subscriptionName", "activemq.subcriptionName", *DURABLE_NAMES),
     ends_durable_in_use=False,
     unknown_ack_is_auto=True,
     layout=ClassicLayout("/queue/ActiveMQ.DLQ"),
@@ -226,6 +249,7 @@ ARTEMIS: Final = Profile(
     leniency=Leniency(any_body=True, drops_rest=True),
     read=frozenset(("destination-type",)),
     default_user="guest",
+    wanted_beats=30_000,
     tells_unasked=False,
     naming=HashNames(bare=True, dead="DLQ"),
     routing_types=True,

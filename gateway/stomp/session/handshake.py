@@ -30,10 +30,12 @@ class Heartbeat(NamedTuple):
 
     :param send: octets go to the client at least so often.
     :param receive: the client sends some at least so often.
+    :param wanted: how often the client is asked to send some, where it has promised nothing.
     """
 
     send: int
     receive: int
+    wanted: int = 0
 
 
 def negotiate(head: Head) -> Version:
@@ -58,11 +60,12 @@ def negotiate(head: Head) -> Version:
     return max(common)
 
 
-def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
+def heartbeat(head: Head, send_ms: int, receive_ms: int, wanted_ms: int = 0) -> Heartbeat:
     """What both sides' heart-beats come to.
 
     :param send_ms: the shortest that this side promises, 0 for none.
     :param receive_ms: the shortest that it wants, 0 for none.
+    :param wanted_ms: what CONNECTED asks of a client that sends none.
     :raises CommandRefused: the header is not two numbers.
     """
     text = head.headers.get("heart-beat")
@@ -77,6 +80,7 @@ def heartbeat(head: Head, send_ms: int, receive_ms: int) -> Heartbeat:
     return Heartbeat(
         max(send_ms, wants) if send_ms and wants else 0,
         max(receive_ms, can) if receive_ms and can else 0,
+        0 if can else wanted_ms,
     )
 
 
@@ -158,7 +162,7 @@ def connected_frame(
     """
     headers = {"server": server, "session": session}
     if tells_unasked or "heart-beat" in given:
-        headers["heart-beat"] = f"{beats.send},{beats.receive}"
+        headers["heart-beat"] = f"{beats.send},{beats.receive or beats.wanted}"
     if tells_unasked or "accept-version" in given:
         headers["version"] = str(version)
     request, receipt = given.get("request-id"), given.get("receipt")

@@ -17,7 +17,7 @@ from gateway.messaging.errors import MessageRejected, MessagingError
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
-from gateway.stomp.client_headers import expiry
+from gateway.stomp.client_headers import expiry, timestamp
 from gateway.stomp.profiles import Profile
 from gateway.stomp.send_plan import (
     Resolve,
@@ -122,6 +122,10 @@ class Sending:
             self._message(plan, headers, body, expires if expiring else None)
             for headers in all_headers_of(head, plan, receipt)
         ]
+        if self._profile.keeps_timestamps and (time := own.get("timestamp")) is not None:
+            stamp = timestamp(time)
+            for message in messages:
+                message.timestamp = stamp
         start = len(self.pending)
         if plan.copies:
             self._together.append((start, start + len(messages)))

@@ -329,7 +329,8 @@ class Session:
     def _connect(self, head: Head) -> None:
         options = self._options
         self.version = self._receipts.version = handshake.negotiate(head)
-        beats = handshake.heartbeat(head, options.heartbeat_send_ms, options.heartbeat_receive_ms)
+        least = options.heartbeat_send_ms, options.heartbeat_receive_ms
+        beats = handshake.heartbeat(head, *least, self._profile.wanted_beats)
         certificate = self._peer.certificate if options.certificate_login else None
         who = handshake.credentials(
             head,
@@ -419,7 +420,7 @@ class Session:
             )
         )
         self.state = State.CONNECTED
-        self._peer.accepted(self.version, beats.send, beats.receive)
+        self._peer.accepted(self.version, profile.pause_of(beats.send), beats.receive)
         self.log.connected(self.version, client_id)
 
     def _renew(self, head: Head, body: bytes) -> None:

@@ -334,6 +334,7 @@ class Subscription:
     def _laid_out(self, number: int, attempt: int, message: Message) -> bytes:
         assert self._layout is not None
         token = f"{self.number}-{number}"
+        sent = message if self._transform is None else self._transform(message)
         return self._layout.frame(
             Delivered(
                 self.version,
@@ -343,8 +344,9 @@ class Subscription:
                 "" if self.outstanding is None else token,
                 token,
                 attempt,
-                message if self._transform is None else self._transform(message),
+                sent,
                 self._own,
+                self._encoder.user_of(message),
             )
         )
 

@@ -280,6 +280,8 @@ class Subscriptions:
             if self._needs_id:
                 raise CommandRefused("SUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
             id, tag = self._profile.default_id + destination, f"Q_{destination}"
+            if self._profile.repeats_default_ids:
+                id = self._last_of(id, more=True)
         if id in self._by_id:
             raise CommandRefused(
                 f"SUBSCRIBE with id '{id[:100]}', which another subscription of this connection has",
@@ -287,6 +289,17 @@ class Subscriptions:
                 subject=tag,
             )
         return id
+
+    def _last_of(self, id: str, *, more: bool) -> str:
+        """Return a default id with a number, as several subscriptions may have it.
+
+        :param more: the one behind that of the last of them.
+        """
+        last, behind, number = id, id, 1
+        while behind in self._by_id:
+            number += 1
+            last, behind = behind, f"{id}\0{number}"
+        return behind if more else last
 
     @property
     def _needs_id(self) -> bool:
@@ -298,7 +311,7 @@ class Subscriptions:
         shared = durable is not None
         if durable is None and not (queue and self._profile.durable_queues):
             client_headers.check_durable(given, queue)
-            durable = client_headers.durable_name(given)
+            durable = client_headers.durable_name(given, self._profile.durable_names)
         browse = client_headers.boolean(given.get("browser"))
         if browse and not queue:
             raise CommandRefused("browser:true on a topic: only queues can be browsed")
@@ -311,7 +324,7 @@ class Subscriptions:
             durable_name=durable,
             browse=browse,
             redelivery=client_headers.redelivery(given),
-            name=id,
+            name=id.partition("\0")[0],
             shared=shared,
         )
 
@@ -322,7 +335,9 @@ class Subscriptions:
         """
         if not self._profile.durable_by_flag or destination.kind is Kind.QUEUE:
             return None
-        if client_headers.durable_name(given) is not None or not client_headers.flagged(given):
+        if client_headers.durable_name(
+            given, self._profile.durable_names
+        ) is not None or not client_headers.flagged(given):
             return None
         id = given.get("id")
         if id is None:
@@ -354,7 +369,7 @@ class Subscriptions:
         """
         given = head.headers
         receipt = given.get("receipt")
-        durable = client_headers.durable_name(given)
+        durable = client_headers.durable_name(given, self._profile.durable_names)
         id = given.get("id")
         if durable is None and self._profile.durable_by_flag and client_headers.flagged(given):
             known = None if id is None else self._by_id.get(id)
@@ -371,6 +386,8 @@ class Subscriptions:
                     "UNSUBSCRIBE without id and without destination: one of them is required"
                 )
             id = self._profile.default_id + text
+            if self._profile.repeats_default_ids:
+                id = self._last_of(id, more=False)
         subscription = self._by_id.get(id)
         if subscription is None:
             raise CommandRefused(

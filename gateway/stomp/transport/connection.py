@@ -541,12 +541,12 @@ class StompConnection(Protocol):
         found = self.peer_certificate
         return None if found is None else tls.subject(found)
 
-    def accepted(self, version: Version, send_ms: int, receive_ms: int) -> None:
+    def accepted(self, version: Version, pause_ms: int, receive_ms: int) -> None:
         self._parser.change_rules(version, self._shared.limits)
         self._stage = Stage.RUNNING
         now_ms = self._now_ms()
-        self._beats.agree(send_ms, receive_ms, now_ms)
-        if send_ms or receive_ms:
+        self._beats.agree(pause_ms, receive_ms, now_ms)
+        if pause_ms or receive_ms:
             self._arm(now_ms + 1)
         if self._pauses & Pause.CONNECTING:
             self._clock.callLater(0, self._go_on, Pause.CONNECTING)

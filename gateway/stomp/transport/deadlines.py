@@ -72,16 +72,19 @@ class HeartBeats:
     :ivar heard: when the client sent something last. :ivar spoke: when something was sent to it.
     """
 
-    __slots__ = ("_receive_ms", "_send_ms", "_tolerance", "heard", "spoke")
+    __slots__ = ("_pause", "_receive_ms", "_tolerance", "heard", "spoke")
 
     def __init__(self, tolerance: float, now_ms: int) -> None:
         self._tolerance: Final = tolerance
-        self._send_ms = self._receive_ms = 0
+        self._pause = self._receive_ms = 0
         self.heard = self.spoke = now_ms
 
-    def agree(self, send_ms: int, receive_ms: int, now_ms: int) -> None:
-        """Begin with what CONNECT and CONNECTED agreed upon; 0 is no heart-beat."""
-        self._send_ms = send_ms
+    def agree(self, pause_ms: int, receive_ms: int, now_ms: int) -> None:
+        """Begin with what CONNECT and CONNECTED agreed upon; 0 is no heart-beat.
+
+        :param pause_ms: a heart-beat goes out after so long a silence.
+        """
+        self._pause = pause_ms
         self._receive_ms = receive_ms
         self.heard = self.spoke = now_ms
 
@@ -91,7 +94,7 @@ class HeartBeats:
 
     def must_speak(self, now_ms: int) -> bool:
         """Return whether a heart-beat is to be sent now, and take it for sent."""
-        if not self._send_ms or now_ms - self.spoke < self._pause:
+        if not self._pause or now_ms - self.spoke < self._pause:
             return False
         self.spoke = now_ms
         return True
@@ -102,7 +105,7 @@ class HeartBeats:
         :param paused: the socket is not read, so the client cannot be heard.
         :raises ClientSilent: it has been silent for too long.
         """
-        due = [self.spoke + self._pause] if self._send_ms else []
+        due = [self.spoke + self._pause] if self._pause else []
         if self._receive_ms:
             allowed = int(self._receive_ms * self._tolerance)
             if paused:
@@ -114,11 +117,6 @@ class HeartBeats:
                 )
             due.append(self.heard + allowed)
         return due
-
-    @property
-    def _pause(self) -> int:
-        """Half the promise, so that a late heart-beat still keeps it."""
-        return max(self._send_ms // 2, 1)
 
 
 class SlowReader:

@@ -115,20 +115,25 @@ def _is_blank(character: str) -> bool:
     return character <= " " or (character > "~" and category(character) in _BLANKS)
 
 
-def header_lines(headers: Iterable[tuple[str, str]], version: Version) -> bytes:
+def header_lines(
+    headers: Iterable[tuple[str, str]], version: Version, padded: bool = False
+) -> bytes:
     """Return header lines, each with its LF, escaped for `version`.
 
     Nothing for no headers. For any frame but CONNECT, STOMP and CONNECTED.
 
     Names and values may be any text: what `version` cannot carry is replaced, a lone surrogate by ``?``.
 
+    :param padded: names keep the blanks at their edges in 1.1 and 1.2, for readers that do not trim.
     :raises ValueError: a name is empty.
     """
     lines: list[str] = []
+    padded = padded and version is not _V1_0
     for name, value in headers:
         if not name:
             raise ValueError("a header needs a name")
-        lines.append(f"{escape_name(name, version)}:{escape_header(value, version)}\n")
+        shown = escape_header(name, version) if padded else escape_name(name, version)
+        lines.append(f"{shown}:{escape_header(value, version)}\n")
     return "".join(lines).encode("utf-8", "replace")
 
 
@@ -137,6 +142,7 @@ def serialize(
     headers: Iterable[tuple[str, str]],
     body: bytes = b"",
     version: Version = Version.V1_2,
+    padded: bool = False,
 ) -> bytes:
     """Return one whole frame as it is sent.
 
@@ -149,6 +155,7 @@ def serialize(
     for 1.0.
 
     :param version: the version negotiated with the receiver.
+    :param padded: as `header_lines` has it.
     :raises ValueError: no STOMP command, a header without a name, or a ``content-length`` that is
         not the body's.
     """
@@ -167,4 +174,5 @@ def serialize(
             raise ValueError(f"content-length is {declared!r}, and the body has {len(body)} octets")
     elif b"\0" in body:
         pairs.append(("content-length", str(len(body))))
-    return b"%s\n%s\n%s\0" % (command.encode("ascii"), header_lines(pairs, version), body)
+    lines = header_lines(pairs, version, padded)
+    return b"%s\n%s\n%s\0" % (command.encode("ascii"), lines, body)

@@ -29,6 +29,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         for profile, port in ports.items()
         for name, value in (("port", str(port)), ("profile", profile))
     }
+    settings["imq.bridge.stomp.setJMSXUserID"] = "true"
     for full in FULL:
         settings[f"imq.destination.queue.{full}.maxNumMsgs"] = "1"
         settings[f"imq.destination.queue.{full}.limitBehavior"] = "REJECT_NEWEST"

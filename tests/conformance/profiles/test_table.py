@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,22 @@ def test_heart_beat(join: Join, profile: str, cell: str) -> None:
     assert connected.headers.get("heart-beat", "none") == cell
 
 
+@row("``heart-beat`` of CONNECTED to ``heart-beat:0,0``", artemis="0,30000", others="0,0")
+def test_heart_beat_wanted(join: Join, profile: str, cell: str) -> None:
+    client = join(profile, heart_beat="0,0")
+    assert client.connected is not None
+    assert client.connected["heart-beat"] == cell
+    client.sync()
+
+
+@row("heart-beats go out after", activemq="nearly the interval", others="half the interval")
+def test_heart_beats(join: Join, profile: str, cell: str) -> None:
+    client = join(profile, heart_beat="0,800")
+    beats = client.wait_for_beats(4)
+    least = min(later - earlier for earlier, later in itertools.pairwise(beats))
+    assert (least > 0.7) is (cell == "nearly the interval")
+
+
 @row("CONNECT without login", openmq="ERROR", standard="ERROR", others="is guest")
 def test_login(dial: Callable[[str], Client], profile: str, cell: str) -> None:
     client = dial(profile)
@@ -134,6 +151,53 @@ def test_message_id(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
     client.send("SEND", {"destination": f"/queue/{name}", "message-id": "m", "receipt": "r"})
     assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("``timestamp`` of SEND", activemq="is the message's", others="is ignored")
+def test_timestamps(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    # The gateway learns what a producer repeats.
+    for number in range(20):
+        sent = {"destination": f"/queue/{name}", "timestamp": str(1234 + number)}
+        client.send("SEND", sent, "body")
+    receiver = join("openmq")
+    receiver.subscribe(f"/queue/{name}")
+    kept = [int(each["timestamp"]) for each in receiver.messages(20)]
+    if cell == "is the message's":
+        assert kept == list(range(1234, 1254))
+    else:
+        assert min(kept) > 1_700_000_000_000
+
+
+@row("blanks at the edges of header names, in MESSAGE", artemis="stay", others="are ``_``")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_padding(join: Join, name: str, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    sent = {"destination": f"/queue/{name}", " odd  ": " value ", " subscription": "forged"}
+    client.send("SEND", sent, "body")
+    client.subscribe(f"/queue/{name}")
+    message = client.message()
+    assert message[" odd  " if cell == "stay" else "_odd__"] == " value "
+    assert "forged" not in message.headers.values()
+
+
+@row("SUBSCRIBE twice to a destination, without ``id`` in 1.0", activemq="taken", others="ERROR")
+def test_twice_without_id(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile, "1.0")
+    client.ask("SUBSCRIBE", {"destination": f"/topic/{name}"})
+    client.send("SUBSCRIBE", {"destination": f"/topic/{name}", "receipt": "r"})
+    if cell == "ERROR":
+        assert client.expect("ERROR")["receipt-id"] == "r"
+        return
+    assert client.expect("RECEIPT")["receipt-id"] == "r"
+    for left in (2, 1, 0):
+        client.send("SEND", {"destination": f"/topic/{name}"}, "body")
+        assert len(client.messages(left)) == left
+        assert client.sync() == []
+        if left:
+            client.ask("UNSUBSCRIBE", {"destination": f"/topic/{name}"})
+    client.send("UNSUBSCRIBE", {"destination": f"/topic/{name}", "receipt": "none"})
+    assert client.expect("ERROR")["receipt-id"] == "none"
 
 
 @row("SUBSCRIBE without ``id`` in 1.1 and 1.2", artemis="taken", rabbitmq="taken", others="ERROR")
