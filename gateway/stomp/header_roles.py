@@ -16,6 +16,8 @@ from gateway.messaging.selector.names import is_property_name
 from gateway.stomp.brokers import RELATIVE_EXPIRIES, SCHEDULES
 from gateway.stomp.wire import Varying, bare_name, without_edge_blanks
 
+#: Of MESSAGE: why the body could not be made into what its SEND has asked for.
+TRANSFORMATION_ERROR: Final = "transformation-error"
 #: Headers of SEND that are not the message's own properties: bound to JMS, spent on the way, or
 #: forged.
 SPENT: Final = frozenset(
@@ -40,7 +42,7 @@ SPENT: Final = frozenset(
         "receipt-id",
         "timestamp",
         "browser",
-        "transformation-error",
+        TRANSFORMATION_ERROR,
         "heart-beat",
     )
 )

@@ -8,22 +8,27 @@ what is missing. This gateway's own layout, which is faster, is that of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Message
-from gateway.messaging.values import text_of
+from gateway.messaging.values import decode_map, text_of
 from gateway.stomp import destinations
-from gateway.stomp.header_roles import shown_as
+from gateway.stomp.header_roles import TRANSFORMATION_ERROR, shown_as
+from gateway.stomp.map_texts import WANTED_FORMS, write_map
 from gateway.stomp.message_encoder import UnsendableBody
 from gateway.stomp.rabbitmq_names import RabbitMQNames
 from gateway.stomp.wire import Version, serialize
 
 #: Artemis: whether a message is a queue's (ANYCAST) or a topic's (MULTICAST).
 _ROUTING: Final = "destination-type"
+#: ActiveMQ: what is to be made of a body.
+_TRANSFORMATION: Final = "transformation"
+#: What STOMP carries as it is.
+_CARRIED: Final = frozenset((BodyType.TEXT, BodyType.BYTES))
 
 
 class Delivered(NamedTuple):
@@ -54,6 +59,9 @@ class Delivered(NamedTuple):
 class Layout(Protocol):
     """Makes MESSAGE frames."""
 
+    def asked(self, given: Mapping[str, str]) -> Layout:
+        """Return the layout for a SUBSCRIBE with these headers."""
+
     def frame(self, delivered: Delivered) -> bytes:
         """Return the frame, with a line end behind it.
 
@@ -65,10 +73,20 @@ class Layout(Protocol):
 class ClassicLayout:
     """That of ActiveMQ Classic: a text has no ``content-length``.
 
+    A map comes as a text where SUBSCRIBE or its SEND ask for one, and what STOMP cannot carry comes
+    without a body.
+
     :param dead: what the dead message queue is called.
+    :param transformation: what SUBSCRIBE asks for, before what the SEND did; "" for nothing.
     """
 
     dead: str
+    transformation: str = ""
+
+    def asked(self, given: Mapping[str, str]) -> Layout:
+        """See :meth:`Layout.asked`."""
+        wanted = given.get("transformation", "").strip().lower()
+        return replace(self, transformation=wanted) if wanted else self
 
     def frame(self, delivered: Delivered) -> bytes:
         """See :meth:`Layout.frame`."""
@@ -94,10 +112,30 @@ class ClassicLayout:
         if isinstance(origin, str):
             kind, _, name = origin.partition(":")
             pairs.append(("original-destination", f"/{kind}/{name}"))
-        pairs += _given(message, partial(_spelt, own=delivered.own))
+        given = _given(message, partial(_spelt, own=delivered.own))
+        body = None
+        if headers.body_type is BodyType.MAP:
+            form, body = self._map(message)
+            if form:
+                pairs.append((_TRANSFORMATION, f"jms-map-{form}"))
+                given = [pair for pair in given if pair[0] != _TRANSFORMATION]
+        elif headers.body_type not in _CARRIED:
+            body = b""
+        failed = dict(headers.extras).get(TRANSFORMATION_ERROR) if headers.extras else None
+        if failed is not None:
+            pairs.append((TRANSFORMATION_ERROR, failed))
+        pairs += given
         if headers.persistent:
             pairs.append(("persistent", "true"))
-        return _frame(pairs, delivered, counted=False)
+        return _frame(pairs, delivered, counted=False, body=body)
+
+    def _map(self, message: Message) -> tuple[str, bytes]:
+        """Return the form in which a map goes out, and its text; both empty for none."""
+        asked = self.transformation or message.headers.properties.get(_TRANSFORMATION)
+        form = WANTED_FORMS.get(asked, "") if isinstance(asked, str) else ""
+        if not form:
+            return "", b""
+        return form, write_map(decode_map(message.body), form).encode("utf-8", "replace")
 
     def _named(self, destination: Destination, own: Mapping[Destination, str]) -> str:
         return self.dead if destination == DMQ else _spelt(destination, own)
@@ -106,6 +144,10 @@ class ClassicLayout:
 @dataclass(frozen=True, slots=True)
 class ArtemisLayout:
     """That of Artemis: destinations as senders wrote them, ids of deliveries."""
+
+    def asked(self, given: Mapping[str, str]) -> Layout:
+        """See :meth:`Layout.asked`."""
+        return self
 
     def frame(self, delivered: Delivered) -> bytes:
         """See :meth:`Layout.frame`."""
@@ -145,6 +187,10 @@ class RabbitMQLayout:
     """That of RabbitMQ: only what the SEND had, and the length last."""
 
     names: RabbitMQNames
+
+    def asked(self, given: Mapping[str, str]) -> Layout:
+        """See :meth:`Layout.asked`."""
+        return self
 
     def frame(self, delivered: Delivered) -> bytes:
         """See :meth:`Layout.frame`."""
@@ -214,13 +260,19 @@ _END: Final = b"\n"
 
 
 def _frame(
-    pairs: list[tuple[str, str]], delivered: Delivered, counted: bool, padded: bool = False
+    pairs: list[tuple[str, str]],
+    delivered: Delivered,
+    counted: bool,
+    padded: bool = False,
+    body: bytes | None = None,
 ) -> bytes:
+    """Return the frame; ``body`` is in place of the message's own."""
     message = delivered.message
     kind = message.headers.body_type
-    if kind is not BodyType.TEXT and kind is not BodyType.BYTES:
-        raise UnsendableBody(kind, message.headers.destination)
-    body = message.body
+    if body is None:
+        if kind not in _CARRIED:
+            raise UnsendableBody(kind, message.headers.destination)
+        body = message.body
     # Without a length the body ends at the first NUL.
     if counted or kind is BodyType.BYTES or b"\0" in body:
         pairs.append(("content-length", str(len(body))))

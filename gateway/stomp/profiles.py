@@ -62,6 +62,7 @@ class Profile:
         that have prefixes.
     :param routing_types: ``destination-type`` and ``subscription-type`` say what a bare name is of.
     :param message_types: ``amq-msg-type`` tells text from bytes.
+    :param maps: ``transformation`` tells that a text is a map.
     :param persistent: messages are, where SEND does not say it.
     :param refuses_message_id: SEND must not have a ``message-id``.
     :param keeps_timestamps: ``timestamp`` of SEND is that of the message.
@@ -122,6 +123,7 @@ class Profile:
     composites: bool = False
     routing_types: bool = False
     message_types: bool = False
+    maps: bool = False
     persistent: bool = True
     refuses_message_id: bool = False
     keeps_timestamps: bool = False
@@ -210,13 +212,14 @@ ACTIVEMQ: Final = Profile(
         any_escape=True,
         nul_in_command=True,
     ),
-    read=frozenset(("amq-msg-type",)),
+    read=frozenset(("amq-msg-type", "transformation")),
     session="ID:",
     default_user="guest",
     pause=0.95,
     naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True, trims=True),
     composites=True,
     message_types=True,
+    maps=True,
     persistent=False,
     keeps_timestamps=True,
     reply_to_as_text=True,

@@ -19,7 +19,7 @@ from gateway.messaging.message import (
     VariedHeaders,
 )
 from gateway.messaging.provider import DUPLICATE_ID
-from gateway.messaging.values import Value
+from gateway.messaging.values import Value, encode_map
 from gateway.stomp import client_headers, destinations
 from gateway.stomp.header_roles import (
     BOOLEAN,
@@ -27,9 +27,12 @@ from gateway.stomp.header_roles import (
     EXTRA,
     PROPERTY,
     REFUSED,
+    TRANSFORMATION_ERROR,
     TRUSTED,
     role_of,
 )
+from gateway.stomp.map_texts import FORMS, read_map
+from gateway.stomp.map_texts import REFUSED as REFUSED_FORMS
 from gateway.stomp.profiles import OPENMQ, Profile
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 from gateway.stomp.wire import Head, ShapedHead
@@ -50,6 +53,7 @@ class SendPlan:
     :ivar expiring: there is a header about the time to live, even if it says that it is unlimited.
     :ivar envelope: the body claims to be a message in an envelope.
     :ivar copies: the headers for the other destinations, where SEND names several.
+    :ivar form: the body is a map, written in this form; "" where it is none.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
     :ivar plain: one destination, and neither expiry nor envelope: nothing to do but to make the
         message and send it.
@@ -60,6 +64,7 @@ class SendPlan:
         "envelope",
         "expires",
         "expiring",
+        "form",
         "headers",
         "personal",
         "plain",
@@ -76,6 +81,7 @@ class SendPlan:
         expiring: bool,
         envelope: bool,
         personal: bool,
+        form: str = "",
     ) -> None:
         self.headers: Final = headers
         self.copies: Final = copies
@@ -84,8 +90,9 @@ class SendPlan:
         self.expiring: Final = expiring
         self.envelope: Final = envelope
         self.personal: Final = personal
+        self.form: Final = form
         self.text: Final = headers.body_type is BodyType.TEXT
-        self.plain: Final = not copies and not expires and not ttl and not envelope
+        self.plain: Final = not copies and not expires and not ttl and not envelope and not form
 
 
 def plan_send(
@@ -140,6 +147,12 @@ def plan_send(
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")
     priority = given.get("priority")
+    form = ""
+    if profile.maps and head.content_length < 0 and "transformation" in given:
+        asked = given["transformation"].strip().lower()
+        form = FORMS.get(asked, "")
+        if asked in REFUSED_FORMS:
+            extras.append((TRANSFORMATION_ERROR, f"{asked} is not supported"))
     answer, text = _reply_to(reply_to, resolve, profile)
     if text is not None:
         extras.append(("reply-to", text))
@@ -172,7 +185,7 @@ def plan_send(
         and _is_envelope(content_type)
     )
     copies = _copies(headers, texts, resolve) if len(texts) > 1 else ()
-    return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal)
+    return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal, form)
 
 
 def routed(text: str, given: Mapping[str, str], header: str, profile: Profile) -> str:
@@ -249,6 +262,21 @@ def _is_envelope(content_type: str) -> bool:
     Case and parameters do not matter (RFC 9110, section 8.3.1).
     """
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
+
+
+def mapped(form: str, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
+    """Return headers and body of the MapMessage that a text is.
+
+    A text that is no map stays as it is, and its headers say why.
+
+    :param form: in which it is written.
+    """
+    try:
+        encoded = encode_map(read_map(body.decode(), form))
+    except ValueError as error:
+        extras = (*headers.extras, (TRANSFORMATION_ERROR, str(error)))
+        return headers.replace(extras=extras), body
+    return headers.replace(body_type=BodyType.MAP), encoded
 
 
 def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int | None) -> Message:

@@ -24,6 +24,7 @@ from gateway.stomp.send_plan import (
     SendPlan,
     all_headers_of,
     check_text,
+    mapped,
     plan_send,
     restore,
 )
@@ -142,6 +143,8 @@ class Sending:
         if plan.envelope and self._connection.administers:
             # What it was, and not what a transformer would make of it, which has had it before.
             return restore(plan, headers, body, expires)
+        if plan.form:
+            headers, body = mapped(plan.form, headers, body)
         message = Message(headers, body, expires=expires or 0)
         return message if self._transforming is None else self._transforming.incoming(message)
 

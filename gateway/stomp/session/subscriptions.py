@@ -235,7 +235,7 @@ class Subscriptions:
             # gets.
             None if enveloped and self._connection.administers else self._transform,
             enveloped,
-            self._profile.layout,
+            None if self._profile.layout is None else self._profile.layout.asked(given),
             text,
             self._connected_as,
             self._own,

@@ -124,7 +124,7 @@ def header_lines(
 
     Names and values may be any text: what `version` cannot carry is replaced, a lone surrogate by ``?``.
 
-    :param padded: names keep the blanks at their edges in 1.1 and 1.2, for readers that do not trim.
+    :param padded: names keep the blanks at their edges in 1.1 and 1.2. Its readers must not trim.
     :raises ValueError: a name is empty.
     """
     lines: list[str] = []

@@ -43,6 +43,75 @@ def test_activemqs_header_names_a_durable_subscription(join: Join, name: str) ->
     assert client.message().text == "later"
 
 
+JSON = '{"map":{"entry":[{"string":["name","Dejan"]},{"string":"size","int":5}]}}'
+XML = (
+    "<map><entry><string>name</string><string>Dejan</string></entry>"
+    "<entry><string>size</string><int>5</int></entry></map>"
+)
+
+
+@pytest.mark.parametrize(
+    ("sent", "body", "asked", "form", "comes"),
+    [
+        ("jms-map-json", JSON, "jms-xml", "jms-map-xml", XML),
+        ("jms-map-xml", XML, "jms-json", "jms-map-json", JSON),
+        ("jms-map-xml", XML, "", "jms-map-xml", XML),
+        ("jms-map-xml", XML, "unknown", "jms-map-xml", ""),
+    ],
+)
+def test_activemq_makes_maps_of_texts(
+    join: Join, name: str, sent: str, body: str, asked: str, form: str, comes: str
+) -> None:
+    client = join("activemq")
+    client.subscribe(f"/queue/{name}", **({"transformation": asked} if asked else {}))
+    # The gateway learns what a producer repeats.
+    for number in range(20):
+        headers = {"destination": f"/queue/{name}", "transformation": sent, "n": str(number)}
+        client.send("SEND", headers, body)
+    for number, message in enumerate(client.messages(20)):
+        assert (message["transformation"], message["n"]) == (form, str(number))
+        assert "".join(message.text.split()) == comes
+        assert "transformation-error" not in message
+
+
+def test_other_profiles_read_no_maps(join: Join, name: str) -> None:
+    client = join("openmq")
+    client.subscribe(f"/queue/{name}")
+    sent = {"destination": f"/queue/{name}", "transformation": "jms-map-xml"}
+    client.send("SEND", sent, XML)
+    assert client.message().text == XML
+    typed = join("activemq")
+    typed.send("SEND", {**sent, "destination": f"/queue/{name}.map"}, XML)
+    whole = join("openmq")
+    whole.subscribe(f"/queue/{name}.map", envelope="true")
+    assert b"Dejan" in whole.message().body
+
+
+@pytest.mark.parametrize(
+    ("asked", "body"),
+    [
+        ("jms-object-xml", "<object/>"),
+        ("jms-map-xml", "Hello World"),
+        ("jms-map-json", '{"city":"Belgrade"}'),
+        ("jms-json", JSON),
+    ],
+)
+def test_activemq_tells_what_it_cannot_transform(
+    join: Join, name: str, asked: str, body: str
+) -> None:
+    client = join("activemq")
+    client.subscribe(f"/queue/{name}")
+    headers = {"destination": f"/queue/{name}", "transformation-error": "forged"}
+    client.send("SEND", {**headers, "transformation": asked}, body)
+    message = client.message()
+    assert (message.text, message["transformation"]) == (body, asked)
+    assert message["transformation-error"] not in ("", "forged")
+    client.send("SEND", {**headers, "transformation": "unknown"}, body)
+    message = client.message()
+    assert (message.text, message["transformation"]) == (body, "unknown")
+    assert "transformation-error" not in message
+
+
 def test_activemq_takes_no_timestamp_that_is_none(join: Join, name: str) -> None:
     client = join("activemq")
     client.send("SEND", {"destination": f"/queue/{name}", "timestamp": "now", "receipt": "r"})
