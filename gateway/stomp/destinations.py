@@ -114,11 +114,18 @@ class PlainNames:
     :param remote: temporary destinations of others begin with ``/remote-temp-queue/`` and
         ``/remote-temp-topic/``.
     :param trims: blanks around a destination do not count.
+    :param qualified: ``ADDRESS::NAME`` is the queue of that name, whatever its address.
     """
 
     def __init__(
-        self, bare: bool = False, dead: str = "", remote: bool = False, trims: bool = False
+        self,
+        bare: bool = False,
+        dead: str = "",
+        remote: bool = False,
+        trims: bool = False,
+        qualified: bool = False,
     ) -> None:
+        self._qualified: Final = qualified
         self._trims: Final = trims
         self._bare: Final = bare
         self._dead: Final = dead
@@ -164,6 +171,8 @@ class PlainNames:
                     f"{header} '{text[:200]}' has options, which are headers here, such as prefetch-count on SUBSCRIBE: "
                     f"expected {text[: text.index(options[0])][:200]}"
                 )
+            if self._qualified and "::" in name and not temporary:
+                name = _queue_of(name, kind, header)
             if name:
                 if self._dead and name == self._dead and kind is Kind.QUEUE:
                     name = DMQ.name
@@ -202,6 +211,21 @@ class HashNames(PlainNames):
                 f"'{destination.name[:200]}' has the wildcard # before its end: expected it as the last level"
             )
         return destination._replace(name=".".join([*levels[:-1], ">"]))
+
+
+def _queue_of(name: str, kind: Kind, header: str) -> str:
+    """Return the queue that ``ADDRESS::NAME`` names.
+
+    :raises CommandRefused: it names none, or one that a topic would have for a subscription.
+    """
+    address, _, queue = name.partition("::")
+    if not queue or "::" in queue:
+        raise CommandRefused(f"{header} is invalid. Invalid queue name: {name[:200]}")
+    if kind is Kind.TOPIC:
+        raise CommandRefused(
+            f"{header} '{name[:200]}' names a queue of the topic {address[:200]}: topics have durable subscriptions in place of queues"
+        )
+    return queue
 
 
 #: As Open MQ's Table 12-11 has it.

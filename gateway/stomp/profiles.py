@@ -82,6 +82,8 @@ class Profile:
     :param ends_durable_in_use: UNSUBSCRIBE removes a durable subscription that the connection still
         consumes from; else that is an ERROR.
     :param takes_one_for_none: a prefetch of 0 is one message at a time; else it is the default.
+    :param shares_client_ids: several connections may have one client identifier, and share its
+        durable subscriptions.
     :param durable_queues: SUBSCRIBE to a queue may name a durable subscription, which is ignored.
     :param unknown_ack_is_auto: so is a value of ``ack`` that STOMP does not have.
     :param layout: of MESSAGE; None is the gateway's own.
@@ -137,6 +139,7 @@ class Profile:
     durable_by_flag: bool = False
     ends_durable_in_use: bool = True
     takes_one_for_none: bool = False
+    shares_client_ids: bool = False
     durable_queues: bool = False
     unknown_ack_is_auto: bool = False
     layout: Layout | None = None
@@ -254,7 +257,7 @@ ARTEMIS: Final = Profile(
     default_user="guest",
     wanted_beats=30_000,
     tells_unasked=False,
-    naming=HashNames(bare=True, dead="DLQ"),
+    naming=HashNames(bare=True, dead="DLQ", qualified=True),
     routing_types=True,
     persistent=False,
     reply_to_as_text=True,
@@ -262,6 +265,7 @@ ARTEMIS: Final = Profile(
     default_id="subscription/",
     tells_default_id=True,
     takes_one_for_none=True,
+    shares_client_ids=True,
     durable_queues=True,
     unknown_ack_is_auto=True,
     layout=ArtemisLayout(),

@@ -26,6 +26,7 @@ from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.send_plan import SendPlan, check_text, headers_of
 from gateway.stomp.session import handshake
+from gateway.stomp.session.connecting import connect
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts, forget, nothing
 from gateway.stomp.session.refusing import Refusing
@@ -348,8 +349,8 @@ class Session:
             assert failure.value is not None
             self.fail(failure.value, receipt)
 
-        connecting: Deferred[Connection] = self._provider.connect(
-            who, client_id, self._lost_provider
+        connecting = connect(
+            self._provider, who, client_id, self._lost_provider, self._profile.shares_client_ids
         )
         self._connecting = connecting
         connected = connecting.addCallback(

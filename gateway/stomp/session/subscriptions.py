@@ -308,14 +308,15 @@ class Subscriptions:
     def _spec(self, given: dict[str, str], destination: Destination, id: str) -> ConsumerSpec:
         queue = destination.kind is Kind.QUEUE
         durable = self._flagged(given, destination)
-        shared = durable is not None
+        shared = flagged = durable is not None
         if durable is None and not (queue and self._profile.durable_queues):
             client_headers.check_durable(given, queue)
-            durable = client_headers.durable_name(given, self._profile.durable_names)
+            durable = self._durable_name(given)
+            shared = self._profile.shares_client_ids and durable is not None
         browse = client_headers.boolean(given.get("browser"))
         if browse and not queue:
             raise CommandRefused("browser:true on a topic: only queues can be browsed")
-        if durable is not None and self._client_id is None and not shared:
+        if durable is not None and self._client_id is None and not flagged:
             raise ClientIdRequired(durable)
         return ConsumerSpec(
             destination,
@@ -347,6 +348,16 @@ class Subscriptions:
             )
         return f"{id} {destination.name}"
 
+    def _durable_name(self, given: dict[str, str]) -> str | None:
+        """Return the name of a durable subscription, None where none is named.
+
+        One of a client identifier that connections share has it in its name.
+        """
+        name = client_headers.durable_name(given, self._profile.durable_names)
+        if name is None or self._client_id is None or not self._profile.shares_client_ids:
+            return name
+        return f"{self._client_id}.{name}"
+
     def _prefetch(self, given: dict[str, str]) -> int | None:
         if self._profile.takes_one_for_none and client_headers.is_none_ahead(given):
             return 1
@@ -369,7 +380,7 @@ class Subscriptions:
         """
         given = head.headers
         receipt = given.get("receipt")
-        durable = client_headers.durable_name(given, self._profile.durable_names)
+        durable = self._durable_name(given)
         id = given.get("id")
         if durable is None and self._profile.durable_by_flag and client_headers.flagged(given):
             known = None if id is None else self._by_id.get(id)

@@ -112,6 +112,33 @@ def test_activemq_tells_what_it_cannot_transform(
     assert "transformation-error" not in message
 
 
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_artemis_names_queues_with_their_addresses(join: Join, name: str, version: str) -> None:
+    client = join("artemis", version)
+    client.ask("SUBSCRIBE", {"destination": f"address::{name}", "id": "s"})
+    for number, text in enumerate((name, f"::{name}", f"{name}::{name}", f"/queue/{name}")):
+        client.send("SEND", {"destination": text}, str(number))
+    messages = client.messages(4)
+    assert [each.text for each in messages] == list("0123")
+    assert messages[2]["destination"] == f"{name}::{name}"
+
+
+@pytest.mark.parametrize("text", ["::", "queue::", "a::b::c"])
+def test_artemis_refuses_incomplete_names(join: Join, text: str) -> None:
+    client = join("artemis", "1.1")
+    client.send("SUBSCRIBE", {"destination": text, "id": "s", "receipt": "r"})
+    error = client.expect("ERROR")
+    assert error["receipt-id"] == "r"
+    assert f"Invalid queue name: {text}" in error.text
+
+
+def test_artemis_has_no_queues_of_topics(join: Join, name: str) -> None:
+    client = join("artemis", "1.1")
+    for command, header in (("SEND", "destination-type"), ("SUBSCRIBE", "subscription-type")):
+        client.send(command, {"destination": f"{name}::q", header: "MULTICAST", "id": "s"})
+        assert "durable subscriptions" in client.expect("ERROR").text
+
+
 def test_activemq_takes_no_timestamp_that_is_none(join: Join, name: str) -> None:
     client = join("activemq")
     client.send("SEND", {"destination": f"/queue/{name}", "timestamp": "now", "receipt": "r"})

@@ -104,6 +104,36 @@ def test_heart_beats(join: Join, profile: str, cell: str) -> None:
     assert (least > 0.7) is (cell == "nearly the interval")
 
 
+@row("a ``client-id`` that another connection has", artemis="is shared", others="ERROR")
+def test_client_ids(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile, client_id=name)
+    if cell == "ERROR":
+        with pytest.raises(AssertionError, match="in use by another connection"):
+            join(profile, client_id=name)
+        return
+    other = join(profile, client_id=name)
+    durable = {"id": "s", "durable-subscription-name": "d", "subscription-type": "MULTICAST"}
+    durable |= {"destination": name, "ack": "client-individual", "activemq.prefetchSize": "1"}
+    for each in (client, other):
+        each.ask("SUBSCRIBE", durable)
+    sent = {"destination": name, "destination-type": "MULTICAST", "persistent": "true"}
+    for body in ("1", "2"):
+        join(profile).ask("SEND", sent, body)
+    assert {client.message().text, other.message().text} == {"1", "2"}
+    for each in (client, other):
+        each.disconnect()
+    again = join(profile, client_id=name)
+    again.ask("SUBSCRIBE", durable)
+    first = again.message()
+    again.ack(first)
+    assert {first.text, again.message().text} == {"1", "2"}
+    again.ask("UNSUBSCRIBE", {"durable-subscription-name": "d"})
+    join(profile).ask("SEND", sent, "lost")
+    again.ask("SUBSCRIBE", durable)
+    again.send("SEND", sent, "later")
+    assert again.message().text == "later"
+
+
 @row("CONNECT without login", openmq="ERROR", standard="ERROR", others="is guest")
 def test_login(dial: Callable[[str], Client], profile: str, cell: str) -> None:
     client = dial(profile)
