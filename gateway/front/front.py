@@ -11,6 +11,7 @@ text: wildcards do not reach from one broker to another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -69,7 +70,10 @@ class FrontProvider:
     @property
     def capabilities(self) -> Capabilities:
         main = self._routes().main
-        return self._embedded.capabilities if main is None else main.provider.capabilities
+        if main is None:
+            return self._embedded.capabilities
+        # Rules of access are asked for each queue, and the gateway does not know what there are.
+        return replace(main.provider.capabilities, queue_patterns=False)
 
     @property
     def resource(self) -> str:

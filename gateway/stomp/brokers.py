@@ -84,6 +84,7 @@ class Dialect:
 
     What can be relied on:
 
+    :param queue_patterns: SUBSCRIBE to a queue with wildcards is to all queues that they cover.
     :param vouching: which RECEIPTs are needed to know that all SENDs are safe.
     :param survives_errors: an ERROR that answers a frame with ``receipt`` leaves the connection
         open.
@@ -145,6 +146,7 @@ class Dialect:
     delivery_count: bool = False
     duplicate_ids: bool = False
     stable_ids: bool = False
+    queue_patterns: bool = False
     envelopes: bool = False
     vouching: Vouching = Vouching.ONE
     survives_errors: bool = False
@@ -193,6 +195,7 @@ ACTIVEMQ: Final = Dialect(
     browse=True,
     individual=True,
     stable_ids=True,
+    queue_patterns=True,
     # A thread of its own writes the messages of queues. One that is acknowledged before it is
     # written is never written, and its RECEIPT comes at once, while earlier ones are in memory
     # only. So do their ACKs. A COMMIT is written behind everything of its connection.
@@ -277,6 +280,7 @@ GATEWAY: Final = Dialect(
     delivery_count=True,
     duplicate_ids=True,
     stable_ids=True,
+    queue_patterns=True,
     envelopes=True,
     vouching=Vouching.ALL,
     ends_at_error=True,

@@ -157,4 +157,5 @@ def capabilities_of(dialect: Dialect) -> Capabilities:
         delivery_count=dialect.delivery_count,
         duplicate_ids=dialect.duplicate_ids,
         stable_ids=dialect.stable_ids,
+        queue_patterns=dialect.queue_patterns,
     )

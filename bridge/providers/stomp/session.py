@@ -202,6 +202,8 @@ class StompSession:
                 raise NotSupported("browse")
             if destination.kind is not Kind.QUEUE:
                 raise InvalidDestination(destination, "only queues can be browsed")
+            if dialect.queue_patterns and is_wild(destination.name):
+                raise InvalidDestination(destination, "queues with wildcards cannot be browsed")
         if destination.temporary:
             raise InvalidDestination(
                 destination,

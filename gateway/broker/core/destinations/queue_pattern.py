@@ -96,10 +96,10 @@ class Member(EmbeddedConsumer):
             return False
         pattern = self.pattern
         credit = pattern.offer(self)
-        self.running = credit > 0
-        if not self.running:
-            return False
+        self.running = pattern.running
         self.credit = credit
+        if not credit:
+            return False
         self.octets = pattern.octets
         return pattern.unsettled <= FREE or self.session.may_have_more(self)
 
@@ -112,8 +112,9 @@ class Member(EmbeddedConsumer):
         return self.pattern.unsettled
 
     def return_outstanding(self, more: Sequence[Message] = ()) -> None:
-        self.pattern.void([number for number, _ in self._numbered.items()])
-        super().return_outstanding(more)
+        if more or len(self._numbered):
+            self.pattern.void([number for number, _ in self._numbered.items()])
+            super().return_outstanding(more)
 
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
         super().restore(deliveries)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -390,6 +392,37 @@ def test_it_outlives_its_queues(stepped: Stepped, session: Session) -> None:
     assert stepped.empty
     stepped.send(texts(A, ["again"]))
     assert pairs(inbox)[-1] == ("o.a", "again")
+
+
+def test_what_went_with_its_queue_is_void_after_a_recovery(
+    stepped: Stepped, session: Session
+) -> None:
+    inbox = stepped.consume(session, ALL)
+    stepped.send_each([text(A, "1"), text(B, "2")])
+    stepped.remove(queue(stepped, A))
+    session.recover()
+    stepped.run_until_idle()
+    assert inbox.numbers == [1, 2, 3]
+    assert inbox.consumer.acknowledge_through(3) == 1
+
+
+def test_a_removed_queue_is_free_without_a_garbage_collection(
+    stepped: Stepped, session: Session
+) -> None:
+    inbox = stepped.consume(session, ALL, credit=1)
+    stepped.send(texts(B, range(3)))
+    sender = stepped.connect()
+    stepped.send(texts(A, ["1"]), sender.session(Mode.AUTO))
+    # It would know where it has sent to.
+    stepped.close(sender)
+    gone = weakref.ref(queue(stepped, A))
+    gc.disable()
+    try:
+        stepped.remove(queue(stepped, A))
+        assert gone() is None
+    finally:
+        gc.enable()
+    inbox.consumer.close()
 
 
 def test_single_settlements_of_what_went_with_its_queue_do_nothing(
