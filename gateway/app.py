@@ -53,6 +53,7 @@ from gateway.instance import settings_general
 from gateway.instance.health import SERVICE as HEALTH
 from gateway.instance.health import Health, HealthService
 from gateway.instance.layout import InstanceLock, LayoutError
+from gateway.instance.levels import Level
 from gateway.instance.listening import cannot_listen, server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.memory import host_memory
@@ -110,8 +111,8 @@ class Gateway(Service):
     def __init__(self, reactor: Any, configuration: Configuration) -> None:
         self.configuration = configuration
         self.exit_code = 0
-        #: Shows a line to the starter of the gateway, if that still reads.
-        self.announce: Callable[..., None] | None = None
+        #: Shows a line of a level to the starter of the gateway, if that still reads.
+        self.announce: Callable[[str, Level], None] | None = None
         #: Called once when :meth:`startService` is done, with the reason if it was refused.
         self.started: Callable[[StartRefused | None], None] | None = None
         #: Warnings and worse are shown on the standard error, too.
@@ -401,7 +402,7 @@ class Gateway(Service):
         for line in unlisted(configuration):
             self.log.warn("{line}", line=line, announced=self.announce is not None)
             if self.announce is not None:
-                self.announce(f"warning: {line}", error=True)
+                self.announce(line, Level.WARNING)
         outcomes = await bridges.autostart()
         if self._stopping is not None:
             return
@@ -432,7 +433,7 @@ class Gateway(Service):
     def _say(self, line: str) -> None:
         self.log.info("{line}", line=line)
         if self.announce is not None:
-            self.announce(line)
+            self.announce(line, Level.INFO)
 
     def _say_wrong(
         self, line: str, level: LogLevel = LogLevel.error, bridge: str | None = None
@@ -442,7 +443,7 @@ class Gateway(Service):
             level, "{line}", line=line, announced=self.announce is not None, bridge=bridge
         )
         if self.announce is not None:
-            self.announce(line, error=True)
+            self.announce(line, Level.SEVERE)
 
     def _not_listening(self, failure: Failure) -> None:
         error = failure.value

@@ -17,6 +17,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     from twisted.python.usage import UsageError
 
+    from gateway.instance.log_lines import FORMS
+    from gateway.instance.settings_general import LOG_FORMAT
     from gateway.tap import Options, makeService
 
     options = Options()
@@ -29,11 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from twisted.internet import reactor
 
-    gateway.announce = _announce
+    form = FORMS[gateway.configuration.settings[LOG_FORMAT]]
+    gateway.announce = lambda line, level: _announce(form.notice(line, level), level)
     reactor.callWhenRunning(gateway.run)
     reactor.run()
     sys.exit(gateway.exit_code)
 
 
-def _announce(line: str, *, error: bool = False) -> None:
-    print(line, file=sys.stderr if error else sys.stdout, flush=True)
+def _announce(line: str, level: int) -> None:
+    from gateway.instance.levels import Level
+
+    print(line, file=sys.stderr if level > Level.INFO else sys.stdout, flush=True)

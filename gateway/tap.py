@@ -21,6 +21,7 @@ from gateway.exit_codes import EXIT_REFUSED, StartRefused
 if TYPE_CHECKING:
     from gateway.app import Gateway
     from gateway.configuration import Configuration
+    from gateway.instance.levels import Level
 
 #: The original's spellings of long options, with one dash.
 _ONE_DASH: Final = {
@@ -127,13 +128,18 @@ def makeService(options: Options) -> Gateway:
 
     from gateway.app import Gateway
     from gateway.configuration import configure
+    from gateway.instance.levels import Level
+    from gateway.instance.log_lines import FORMS, TEXT
+    from gateway.instance.settings_general import LOG_FORMAT
 
+    notice = TEXT.notice
     sys.excepthook = _uncaught
     try:
         configuration = configure(
             options.varhome, options["instance"], options.passfile, options.overrides
         )
-        _announce(configuration)
+        notice = FORMS[configuration.settings[LOG_FORMAT]].notice
+        _announce(configuration, notice)
         from twisted.internet import reactor
 
         # Its log is not open while it is made: what is said meanwhile, such as that a certificate
@@ -147,13 +153,13 @@ def makeService(options: Options) -> Gateway:
             globalLogPublisher.removeObserver(observer)
     except StartRefused as refused:
         for line in refused.lines:
-            print(line, file=sys.stderr)
+            print(notice(line, Level.SEVERE), file=sys.stderr)
         sys.exit(EXIT_REFUSED)
     # The log has them, too; who gave a password on the command line should not have to look there.
     warnings = [formatEvent(event) for event in said if event["log_level"] >= LogLevel.warn]
     gateway.configuration = replace(configuration, warnings=(*configuration.warnings, *warnings))
     for warning in gateway.configuration.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        print(notice(warning, Level.WARNING), file=sys.stderr)
     gateway.foreground = options.foreground
     if options.daemon:
         with suppress(OSError):
@@ -195,15 +201,16 @@ def _take_sockets() -> None:
         sys.exit(EXIT_REFUSED)
 
 
-def _announce(configuration: Configuration) -> None:
+def _announce(configuration: Configuration, notice: Callable[[str, Level], str]) -> None:
     """Print what was made.
 
     The password of ``admin`` is printed to a terminal only: anything else may keep it.
     """
     from gateway.broker.security.users import password_of_admin
+    from gateway.instance.levels import Level
 
     for note in configuration.notes:
-        print(note)
+        print(notice(note, Level.INFO))
     if configuration.made_admin and sys.stdout.isatty():
         print(
             f"user 'admin' has the password {password_of_admin(configuration.layout)}; it is not shown again"

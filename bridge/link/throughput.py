@@ -99,7 +99,7 @@ class Throughput:
 
 
 class _Lines:
-    """A line for each message; for :data:`gateway.instance.logs.LINES`."""
+    """A line for each message; for :data:`gateway.instance.log_lines.LINES`."""
 
     def __init__(self, link: str, moved: Sequence[tuple[Message, Message]]) -> None:
         self._link = link

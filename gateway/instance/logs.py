@@ -1,8 +1,9 @@
 """The logs of an instance: one of its own, and one for each bridge.
 
-Each has its level and its files. Owns the line's form, the way from an event to its log, the levels
-at run time, how many lines strangers at a port may cause, and the files, which are rotated as
-java.util.logging's FileHandler does. Code that logs is given a
+Each has its level and its files. Owns the way from an event to its log, the levels at run time, how
+many lines strangers at a port may cause, and the files, which are rotated as java.util.logging's
+FileHandler does. What a line looks like is :mod:`gateway.instance.log_lines`'s. Code that logs is
+given a
 :class:`Log`, or uses a Logger of Twisted whose namespace is routed to one.
 """
 
@@ -13,7 +14,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,21 +31,9 @@ from zope.interface import implementer
 from gateway.instance import settings_general as general
 from gateway.instance.layout import PRIVATE_FILE, Layout, make_directory
 from gateway.instance.levels import Level, level_of
+from gateway.instance.log_lines import ANNOUNCED, FORMS, LINES, TEXT, LineForm
 from gateway.instance.redaction import Redaction, hidden_by_value
-from gateway.instance.settings import Settings, printable
-
-_LONGEST = 16 * 1024
-"""Characters of one line's text; what a peer sends must not fill the disk with one event."""
-
-ANNOUNCED = "announced"
-"""The field of an event that says that the starter of the instance has been told already."""
-
-
-LINES = "lines"
-"""The field of an event that is many of one kind: an iterable of texts, each of which becomes a
-line, in place of the event's own text. One event for a thousand lines costs a tenth of a thousand
-events; the iterable is gone through only if the event is written.
-"""
+from gateway.instance.settings import Settings
 
 
 @implementer(ILogObserver)
@@ -59,6 +47,7 @@ class Log:
     :param files: where lines go.
     :param redaction: takes secrets out of them.
     :param also: what gets warnings and worse as well.
+    :param form: of its lines.
     """
 
     fine: bool
@@ -70,9 +59,11 @@ class Log:
         redaction: Redaction,
         level: Level = Level.INFO,
         also: ILogObserver | None = None,
+        form: LineForm = TEXT,
     ) -> None:
         self.name = name
         self._files = files
+        self._form = form
         self._redaction = redaction
         self._also = also
         self.level = level
@@ -94,9 +85,9 @@ class Log:
             return
         many = event.get(LINES)
         self._files.write(
-            line_of(event, level, self._redaction)
+            self._form.one(event, level, self._redaction)
             if many is None
-            else lines_of(many, event, level, self._redaction)
+            else self._form.many(many, event, level, self._redaction)
         )
         if self._also is not None and level >= Level.WARNING:
             self._also(event)
@@ -120,12 +111,13 @@ class StandardError:
     Events marked as shown already are left out.
     """
 
-    def __init__(self, redaction: Redaction) -> None:
+    def __init__(self, redaction: Redaction, form: LineForm = TEXT) -> None:
         self._redaction = redaction
+        self._form = form
 
     def __call__(self, event: LogEvent) -> None:
         if not event.get(ANNOUNCED):
-            print_error(line_of(event, level_of(event), self._redaction))
+            print_error(self._form.one(event, level_of(event), self._redaction))
 
 
 @implementer(ILogObserver)
@@ -142,6 +134,7 @@ class Logs:
     :param count: how many files of it there are at most.
     :param shown: warnings and worse of what the instance's log takes go to the standard error as
         well.
+    :param form: of the lines of all of them.
     :raises OSError: its file cannot be opened.
     """
 
@@ -154,17 +147,20 @@ class Logs:
         count: int = 1,
         *,
         shown: bool = False,
+        form: LineForm = TEXT,
     ) -> None:
         self.redaction = redaction
+        self._form = form
         self._layout = layout
         self._bridges: dict[str, Log] = {}
         self._routes: dict[str, str] = {}
         self.instance = Log(
             "imq",
-            LogFiles(lambda generation: instance_log(layout.log, generation), limit, count),
+            LogFiles(lambda generation: instance_log(layout.log, generation), limit, count, form),
             redaction,
             level,
-            StandardError(redaction) if shown else None,
+            StandardError(redaction, form) if shown else None,
+            form,
         )
 
     def open_bridge(
@@ -188,8 +184,11 @@ class Logs:
         if name in self._bridges:
             raise ValueError(f"the log of bridge {name} is open")
         directory = self._layout.bridge(name)
-        files = LogFiles(lambda generation: directory / f"{name}{generation}.log", limit, count)
-        log = Log(f"imq.bridge.{name}", files, self.redaction, level, also=self.instance)
+        form = self._form
+        files = LogFiles(
+            lambda generation: directory / f"{name}{generation}.log", limit, count, form
+        )
+        log = Log(f"imq.bridge.{name}", files, self.redaction, level, self.instance, form)
         self._bridges[name] = log
         self._routes.update(dict.fromkeys(namespaces, name))
         return log
@@ -272,6 +271,7 @@ def open_logs(layout: Layout, settings: Settings, *, shown: bool = False) -> Log
         max(0, settings[general.LOG_FILE_ROLLOVERBYTES]),
         settings[general.LOG_FILE_COUNT],
         shown=shown,
+        form=FORMS[settings[general.LOG_FORMAT]],
     )
 
 
@@ -314,42 +314,6 @@ def instance_log(directory: Path, generation: int) -> Path:
     The original names them so.
     """
     return directory / (f"log_{generation}.txt" if generation else "log.txt")
-
-
-def line_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
-    """Return the line of an event, with the secrets taken out.
-
-    It is ``2026-01-31T12:00:00.000Z LEVEL [namespace] text``: one line whatever the event holds.
-
-    A failure's traceback follows the text, its line ends written ``\\n``.
-    """
-    return f"{_beginning(event, level)}{printable(_shortened(redaction.text_of(event)))}"
-
-
-def lines_of(texts: Iterable[str], event: LogEvent, level: Level, redaction: Redaction) -> str:
-    """Return a line for each of these texts, which are those of one event.
-
-    There are line ends between them.
-    """
-    beginning = _beginning(event, level)
-    return redaction.text("\n".join([beginning + printable(_shortened(text)) for text in texts]))
-
-
-def _beginning(event: LogEvent, level: Level) -> str:
-    moment = (
-        datetime.fromtimestamp(event.get("log_time", 0.0), UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-    )
-    return f"{moment} {level.name} [{printable(str(event.get('log_namespace', '-')))}] "
-
-
-def _shortened(text: str) -> str:
-    return (
-        text
-        if len(text) <= _LONGEST
-        else f"{text[:_LONGEST]}... ({len(text) - _LONGEST} more characters)"
-    )
 
 
 #: Lines of one kind that are written in a second; of more only the number is told.
@@ -444,10 +408,17 @@ class LogFiles:
     :param path: the path of a generation.
     :param limit: octets after which to rotate; 0 for never.
     :param count: how many files there are at most, at least 1.
+    :param form: of what is told on the standard error when the file cannot be written.
     :raises OSError: generation 0 cannot be opened, or its directory not made.
     """
 
-    def __init__(self, path: Callable[[int], Path], limit: int = 0, count: int = 1) -> None:
+    def __init__(
+        self,
+        path: Callable[[int], Path],
+        limit: int = 0,
+        count: int = 1,
+        form: LineForm = TEXT,
+    ) -> None:
         if limit < 0 or count < 1:
             raise ValueError(
                 f"limit is {limit} and count {count}; expected at least 0 and at least 1"
@@ -455,6 +426,7 @@ class LogFiles:
         self._path = path
         self._limit = limit
         self._count = count
+        self._form = form
         # One thread may come twice: Twisted logs in its signal handlers, and a signal may come
         # while a line is being written.
         self._lock = threading.RLock()
@@ -490,9 +462,8 @@ class LogFiles:
             except OSError as failed:
                 if not self._failing:
                     self._failing = True
-                    print_error(
-                        f"{self.current}: the log cannot be written: {failed.strerror or failed}: {line}"
-                    )
+                    why = f"the log cannot be written: {failed.strerror or failed}"
+                    print_error(self._form.notice(f"{self.current}: {why}: {line}", Level.SEVERE))
 
     def reopen(self) -> None:
         """Close and open generation 0, after the operator's tool has moved it.

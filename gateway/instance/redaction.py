@@ -94,11 +94,18 @@ class Redaction:
 
     def text_of(self, event: LogEvent) -> str:
         """The text of ``event``, the traceback of its failure included, cleaned."""
-        text = formatEvent({name: _field(name, value) for name, value in event.items()})
+        text = self.formatted(event)
         failure = event.get("log_failure")
         if isinstance(failure, Failure):
             text = f"{text}\n{failure.getTraceback().rstrip()}"
         return self.text(text)
+
+    def formatted(self, event: LogEvent) -> str:
+        """Format ``event`` without the values of fields that are named as secrets.
+
+        It still has to go through :meth:`text`.
+        """
+        return formatEvent({name: _field(name, value) for name, value in event.items()})
 
 
 def _literal(secret: str) -> str:
@@ -126,13 +133,13 @@ def _inside(value: Any) -> Any:
     They are a mapping's values under a secret name, and pairs that begin with one.
     """
     if isinstance(value, Mapping):
-        return {key: HIDDEN if _is_secret_name(key) else inner for key, inner in value.items()}
+        return {key: HIDDEN if is_secret_name(key) else inner for key, inner in value.items()}
     if isinstance(value, (list, tuple)) and any(
         isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in value
     ):
         pairs = [
             (pair[0], HIDDEN)
-            if isinstance(pair, (list, tuple)) and len(pair) == 2 and _is_secret_name(pair[0])
+            if isinstance(pair, (list, tuple)) and len(pair) == 2 and is_secret_name(pair[0])
             else pair
             for pair in value
         ]
@@ -140,7 +147,8 @@ def _inside(value: Any) -> Any:
     return value
 
 
-def _is_secret_name(name: object) -> bool:
+def is_secret_name(name: object) -> bool:
+    """Whether what is called ``name`` is a secret."""
     if isinstance(name, bytes):
         name = name.decode("latin-1")
     return isinstance(name, str) and _SECRET_NAME.search(name) is not None

@@ -146,6 +146,12 @@ LOG_LEVEL = Setting(
     "Level of the instance's log.",
     reloadable=True,
 )
+LOG_FORMAT = Setting(
+    "imq.log.format",
+    Choice("text", "json"),
+    "text",
+    "Form of the lines of all logs, those of bridges and what is printed included: text, or a JSON object a line.",
+)
 LOG_FILE_ROLLOVERBYTES = Setting(
     "imq.log.file.rolloverbytes",
     Octets(),
@@ -308,6 +314,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     PASSFILE_DIRPATH,
     PASSFILE_NAME,
     LOG_LEVEL,
+    LOG_FORMAT,
     LOG_FILE_ROLLOVERBYTES,
     LOG_FILE_COUNT,
     MEMORY_BUDGET,

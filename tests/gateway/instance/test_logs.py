@@ -16,7 +16,8 @@ from twisted.python.failure import Failure
 from gateway.instance import settings_general as general
 from gateway.instance.layout import Layout
 from gateway.instance.levels import LEVELS, Level, level_of
-from gateway.instance.logs import Logs, line_of, open_bridge_log, open_logs, set_levels
+from gateway.instance.log_lines import line_of
+from gateway.instance.logs import Logs, open_bridge_log, open_logs, set_levels
 from gateway.instance.redaction import Redaction
 from gateway.instance.settings import SettingsError, read
 
