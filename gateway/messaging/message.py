@@ -83,7 +83,7 @@ class Headers:
     :param reply_to: JMSReplyTo.
     :param properties: JMS properties by name, with their types (:mod:`gateway.messaging.values`).
     :param extras: headers whose names are not JMS property names, in the order they came. They
-        travel with the message; selectors do not see them.
+        travel with the message; selectors see those with a hyphen by a prefix only.
     :param null_text: the text of a TEXT message is null, as JMS allows, and its body empty; of
         another type it means nothing.
     :param octets: roughly what names and values take, where the caller knows; else they are

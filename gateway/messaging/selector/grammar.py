@@ -41,6 +41,7 @@ MAX_DEPTH: Final = 64
 #: Characters of one token in an error.
 _LONGEST_NAMED: Final = 60
 
+# As Artemis has it, a header whose name has a hyphen is named behind HYPHENATED's prefix.
 # Reserved words come from NAME by _keyword. In NAME stand all characters of Java's identifiers and,
 # beyond ASCII, some that _Builder refuses.
 _GRAMMAR: Final = r"""
@@ -60,6 +61,7 @@ _GRAMMAR: Final = r"""
     ?sign: (PLUS | MINUS) sign -> signed
         | primary
     ?primary: NAME -> identifier
+        | HYPHENATED -> hyphenated
         | STRING -> string
         | EXACT -> exact
         | APPROXIMATE -> approximate
@@ -69,6 +71,7 @@ _GRAMMAR: Final = r"""
     %declare _AND _OR _BETWEEN _IN _LIKE _ESCAPE _IS _NULL NOT TRUE FALSE
 
     NAME: /[^\x09-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x7e\x00-\x08\x7f][^\x09-\x0d\x1c-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7e]*/
+    HYPHENATED.2: /hyphenated_props:[^\x00-\x2c\x3a-\x3e\x60\x7f\x2f]+/
     STRING: /'(?:[^']|'')*'/
     APPROXIMATE.2: /(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?|[0-9]+(?:[eE][+-]?[0-9]+[fFdD]?|[fFdD])/
     EXACT: /0[xX][0-9a-fA-F]+[lL]?|[0-9]+[lL]?/
@@ -91,7 +94,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A header field or property by name."""
+    """A header field or property by name, or another header by a name with a hyphen."""
 
     name: str
 
@@ -412,6 +415,10 @@ class _Builder:
                 f"a selector cannot refer to {_short(name)}, of the header fields only to {_LISTED_FIELDS}",
             )
         return _Term(Identifier(name), _Kind.ANY, _column(token))
+
+    def hyphenated(self, children: tuple[Token]) -> _Term:
+        (token,) = children
+        return _Term(Identifier(str(token).partition(":")[2]), _Kind.ANY, _column(token))
 
     def string(self, children: tuple[Token]) -> _Term:
         (token,) = children

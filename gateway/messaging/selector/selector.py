@@ -430,10 +430,24 @@ def _operand(node: Node) -> _Operand:
     """An operand as it is."""
     match node:
         case Identifier(name):
+            if "-" in name:
+                return _extra(name)
             return _HEADER_FIELDS.get(name) or (lambda properties, message: properties.get(name))
         case Literal(value):
             return lambda properties, message: value
     raise AssertionError(f"{node} is neither literal nor identifier")
+
+
+def _extra(name: str) -> _Operand:
+    """A header whose name is not a property's."""
+
+    def extra(properties: _Properties, message: Message) -> Value:
+        for each, text in message.headers.extras:
+            if each == name:
+                return text
+        return None
+
+    return extra
 
 
 def _numeric(node: Node) -> _Numeric:
@@ -442,7 +456,7 @@ def _numeric(node: Node) -> _Numeric:
         case Literal(value):
             number = cast("Number", value)  # what the grammar lets through
             return lambda properties, message: number
-        case Identifier(name) if name not in _HEADER_FIELDS:
+        case Identifier(name) if name not in _HEADER_FIELDS and "-" not in name:
             return _numeric_property(name)
         case Sign(negative, inner):
             return _signed(negative, _numeric(inner))

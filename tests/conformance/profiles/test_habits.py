@@ -123,6 +123,17 @@ def test_artemis_names_queues_with_their_addresses(join: Join, name: str, versio
     assert messages[2]["destination"] == f"{name}::{name}"
 
 
+@pytest.mark.parametrize("profile", ["openmq", "artemis"])
+def test_selectors_name_headers_with_hyphens(join: Join, name: str, profile: str) -> None:
+    client = join(profile)
+    client.subscribe(f"/queue/{name}", selector="hyphenated_props:foo-bar = 'zzz'")
+    # The gateway learns what a producer repeats.
+    for number in range(20):
+        wanted = "zzz" if number % 2 else "no"
+        client.send("SEND", {"destination": f"/queue/{name}", "foo-bar": wanted}, str(number))
+    assert [each.text for each in client.messages(10)] == [str(each) for each in range(1, 20, 2)]
+
+
 @pytest.mark.parametrize("text", ["::", "queue::", "a::b::c"])
 def test_artemis_refuses_incomplete_names(join: Join, text: str) -> None:
     client = join("artemis", "1.1")

@@ -402,10 +402,33 @@ def test_headers_that_are_no_properties_are_not_seen() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("hyphenated_props:foo-bar = 'zzz'", True),
+        ("hyphenated_props:foo-bar='no'", False),
+        ("hyphenated_props:foo-bar LIKE 'z%' AND hyphenated_props:a-number > 41", True),
+        ("hyphenated_props:a-number + 1 = 43", True),
+        ("(hyphenated_props:is-true)", True),
+        ("hyphenated_props:foo-bar IN ('y', 'zzz')", True),
+        ("hyphenated_props:not-there IS NULL", True),
+        ("hyphenated_props:not-there = 'zzz'", None),
+        ("hyphenated_props:color = 'red'", True),
+        ("hyphenated_props:JMSPriority = 4", True),
+    ],
+)
+def test_headers_whose_names_have_a_hyphen(text: str, result: bool | None) -> None:
+    extras = (("foo-bar", "zzz"), ("a-number", "42"), ("is-true", "true"))
+    headers = Headers(Queue("q"), properties={"color": "red"}, extras=extras)
+    assert three_valued(text, Message(headers)) is result
+
+
+@pytest.mark.parametrize(
     ("text", "column", "reason"),
     [
         ("", 0, "blank"),
         (" \t\n", 0, "blank"),
+        ("hyphenated_props: a = 'x'", 17, "':' has no meaning"),
+        ("hyphenated_props:", 17, "':' has no meaning"),
         ("a = ", 5, "the selector ends, where an operand is expected"),
         ("a AND", 6, "the selector ends, where a condition is expected"),
         ("a = 'x", 5, "the string is not closed"),
