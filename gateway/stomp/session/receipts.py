@@ -141,6 +141,14 @@ class Receipts:
 
         return done
 
+    def replace(self, ticket: Ticket, octets: bytes) -> None:
+        """What the ticket stands for failed: send another frame in its place."""
+        self._octets += len(octets) - len(ticket.octets)
+        ticket.octets, ticket.then = octets, None
+        if self._octets > _MOST:
+            self.is_crowded = True
+        self.release(ticket)
+
     def drop(self, ticket: Ticket) -> None:
         """What the ticket stands for failed: send nothing for it.
 

@@ -11,7 +11,7 @@ from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.error_frames import describe, error_frame
 from gateway.stomp.profiles import Profile, survives
-from gateway.stomp.session.receipts import Receipts, forget
+from gateway.stomp.session.receipts import Receipts, Ticket, forget
 from gateway.stomp.wire import Version
 
 
@@ -54,10 +54,19 @@ class Refusing:
         text, _ = describe(error, incident)
         return text, error_frame(error, version, receipt, incident, self._profile.wording)
 
-    def answer(self, error: BaseException, version: Version, receipt: str | None) -> None:
-        """Send an ERROR after which the connection goes on."""
+    def answer(
+        self,
+        error: BaseException,
+        version: Version,
+        receipt: str | None,
+        ticket: Ticket | None = None,
+    ) -> None:
+        """Send an ERROR after which the connection goes on.
+
+        :param ticket: in whose place; None for one behind all others.
+        """
         text, octets = self.frame(error, version, receipt)
         self._survived += 1
         self._log.refused(error, text)
-        self._receipts.release(self._receipts.open_frame(octets))
+        self._receipts.replace(ticket or self._receipts.open(None), octets)
         forget(error, receipt)

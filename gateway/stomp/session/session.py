@@ -28,7 +28,7 @@ from gateway.stomp.send_plan import SendPlan, check_text, headers_of
 from gateway.stomp.session import handshake
 from gateway.stomp.session.connecting import connect
 from gateway.stomp.session.peer import Peer
-from gateway.stomp.session.receipts import Receipts, forget, nothing
+from gateway.stomp.session.receipts import Receipts, Ticket, forget, nothing
 from gateway.stomp.session.refusing import Refusing
 from gateway.stomp.session.renewing import Renewing
 from gateway.stomp.session.sending import Held, Sending
@@ -107,6 +107,7 @@ class Session:
             options,
             None if transforming is None else transforming.outgoing,
             self.fail,
+            self._refuse,
             turn.refresh_timer,
             counters,
         )
@@ -196,13 +197,14 @@ class Session:
         if self._survives(error):
             self.state = State.IN_TRANSACTION if len(self._transactions) else State.CONNECTED
             self._guarded(self._flush)
-        # It ends this connection and no other; error_frames logs what is unexpected.
         return self._refuse(error, receipt)
 
-    def _refuse(self, error: BaseException, receipt: str | None) -> bool:
+    def _refuse(
+        self, error: BaseException, receipt: str | None, ticket: Ticket | None = None
+    ) -> bool:
         """Answer with an ERROR. :returns: whether the connection goes on."""
         if self._survives(error):
-            self._refusing.answer(error, self.version, receipt)
+            self._refusing.answer(error, self.version, receipt, ticket)
             return True
         self.fail(error, receipt)
         return False

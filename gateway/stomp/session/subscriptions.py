@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from twisted.python.failure import Failure
+
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError
 from gateway.messaging.errors import ClientIdRequired, DurableInUse, MessagingError
@@ -30,7 +32,7 @@ from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.send_plan import Resolve, routed
 from gateway.stomp.session.peer import Peer
-from gateway.stomp.session.receipts import Fail, Receipts, forget
+from gateway.stomp.session.receipts import Fail, Receipts, Ticket, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
 from gateway.stomp.session.transactions import Transaction, Transactions
 from gateway.stomp.settings import SessionOptions
@@ -44,6 +46,8 @@ class Subscriptions:
     """The subscriptions of one connection; none before :meth:`connected`.
 
     :param transform: what becomes of a message before it is sent, None for nothing.
+    :param refuse: answers with an ERROR in the place of a RECEIPT, and says whether the connection
+        goes on.
     :param now_ms: the time, by the clock of timers.
     """
 
@@ -55,6 +59,7 @@ class Subscriptions:
         options: SessionOptions,
         transform: Callable[[Message], Message] | None,
         fail: Fail,
+        refuse: Callable[[BaseException, str | None, Ticket], bool],
         now_ms: Callable[[], int],
         counters: Counters,
     ) -> None:
@@ -65,6 +70,7 @@ class Subscriptions:
         self._profile: Final = options.profile
         self._transform: Final = transform
         self._fail: Fail = fail
+        self._refuse: Callable[[BaseException, str | None, Ticket], bool] = refuse
         self._now_ms: Final = now_ms
         self._counters: Final = counters
         self._connection: Connection
@@ -416,9 +422,15 @@ class Subscriptions:
                 if not self._profile.ends_durable_in_use and not subscription.closed:
                     raise DurableInUse(self._client_id or "", name)
                 self._end(subscription, at_once=True, joined=False)
-        done = self._receipts.completing(self._receipts.open(receipt), receipt)
+        ticket = self._receipts.open(receipt)
+
+        def failed(failure: Failure) -> None:
+            assert failure.value is not None
+            if not self._refuse(failure.value, receipt, ticket):
+                self._receipts.drop(ticket)
+
         self._connection.unsubscribe(name).addCallbacks(
-            lambda _: done(None), lambda failure: done(failure.value)
+            lambda _: self._receipts.release(ticket), failed
         )
 
     def _end(self, subscription: Subscription, at_once: bool, joined: bool) -> None:
@@ -535,10 +547,17 @@ class Subscriptions:
         self._fresh.clear()
         self._unread = []
         self._transactions, self._fail, self._resolve = None, forget, _resolves_nothing
+        self._refuse = _refuses
 
     def _hold(self, reason: Hold) -> None:
         for subscription in self.by_number.values():
             subscription.hold(reason)
+
+
+def _refuses(error: BaseException, receipt: str | None, ticket: Ticket) -> bool:
+    """Stand for a client that is gone."""
+    forget(error, receipt)
+    return False
 
 
 def _resolves_nothing(text: str, header: str) -> Destination:

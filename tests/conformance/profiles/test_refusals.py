@@ -91,6 +91,20 @@ def test_all_or_none_of_the_destinations_get_what_is_refused(join: Join, name: s
     assert client.message().text == "only"
 
 
+@pytest.mark.parametrize("profile", ["activemq", "artemis"])
+def test_unsubscribe_in_vain_is_answered_in_its_place(join: Join, name: str, profile: str) -> None:
+    client = join(profile, "1.1", client_id=name)
+    for number in range(3):
+        client.send("SEND", {"destination": f"/queue/{name}", "receipt": f"s{number}"}, "x")
+        client.send(
+            "UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "none", "receipt": f"u{number}"}
+        )
+    frames = [client.frame() for _ in range(6)]
+    assert [frame["receipt-id"] for frame in frames] == ["s0", "u0", "s1", "u1", "s2", "u2"]
+    assert [frame.command for frame in frames] == ["RECEIPT", "ERROR"] * 3
+    assert len(client.left(f"/queue/{name}")) == 3
+
+
 def test_artemis_acknowledges_without_an_id(join: Join, name: str) -> None:
     client = join("artemis", "1.1")
     client.put(f"/queue/{name}", "1")
