@@ -194,7 +194,7 @@ class PlainNames:
 
 
 class HashNames(PlainNames):
-    """Plain names, with ``#`` for the rest in those of subscriptions, as Artemis has it."""
+    """Plain names; ``#`` is the rest in those of subscriptions, as in Artemis."""
 
     def source(self, destination: Destination) -> Destination:
         """See :meth:`Naming.source`.

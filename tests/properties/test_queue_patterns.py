@@ -1,6 +1,6 @@
-"""A stateful model of consumers of patterns: nothing is lost, and nothing comes twice.
+"""A stateful model of consumers of patterns.
 
-Queues are made and removed, messages come and are settled, and consumers with and without wildcards
+Nothing is lost, and nothing comes twice. Queues are made and removed, messages come and are settled, and consumers with and without wildcards
 come and go, while the reactor does what is due or has not yet.
 """
 

@@ -173,6 +173,14 @@ def test_what_one_queue_has_no_use_for_the_others_get(stepped: Stepped, session:
     assert Counter(name for name, _ in pairs(inbox)) == {"o.a": 2, "o.b": 38}
 
 
+def test_thousands_that_wait_from_the_beginning(stepped: Stepped, session: Session) -> None:
+    sender = stepped.session()
+    for index in range(1_100):
+        sender.send(texts(Queue(f"o.{index}"), ["1", "2"], persistent=False))
+    inbox = stepped.receive(session, ALL, credit=5_000)
+    assert Counter(inbox.texts) == {"1": 1_100, "2": 1_100}
+
+
 def test_octets_bound_all_together(stepped: Stepped, session: Session) -> None:
     for each in (A, B, C):
         stepped.send(texts(each, ["x" * 100] * 5))
