@@ -64,6 +64,7 @@ class Sending:
         profile: Profile,
     ) -> None:
         self._profile: Final = profile
+        self._keeps_timestamps: Final = profile.keeps_timestamps
         self._connection: Final = connection
         self.session: Final = connection.session(Mode.AUTO)
         self._transactions: Final = transactions
@@ -123,7 +124,7 @@ class Sending:
             self._message(plan, headers, body, expires if expiring else None)
             for headers in all_headers_of(head, plan, receipt)
         ]
-        if self._profile.keeps_timestamps and (time := own.get("timestamp")) is not None:
+        if self._keeps_timestamps and (time := own.get("timestamp")) is not None:
             stamp = timestamp(time)
             for message in messages:
                 message.timestamp = stamp
