@@ -165,7 +165,10 @@ def expiry(headers: Headers) -> tuple[int, int]:
 
 
 def timestamp(value: str) -> int:
-    """Return when a client says that it has sent a message. :raises CommandRefused: no number."""
+    """Return when a client says that it has sent a message.
+
+    :raises CommandRefused: no number of milliseconds.
+    """
     return _milliseconds("timestamp", value)
 
 

@@ -32,7 +32,7 @@ REFUSED: Final = frozenset(
         "jms-advisory-json",
     )
 )
-#: Characters of a map that is read: it takes time, in which nobody else is served.
+#: Characters of a map that is read. No other client is served meanwhile.
 MOST: Final = 1 << 20
 #: The elements of a map, of an entry, and the text of an element: XML has no more levels.
 _DEEPEST: Final = 3

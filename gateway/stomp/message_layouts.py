@@ -130,7 +130,10 @@ class ClassicLayout:
         return _frame(pairs, delivered, counted=False, body=body)
 
     def _map(self, message: Message) -> tuple[str, bytes]:
-        """Return the form in which a map goes out, and its text; both empty for none."""
+        """Return the form in which a map goes out, and its text.
+
+        Both are empty where it goes out in none.
+        """
         asked = self.transformation or message.headers.properties.get(_TRANSFORMATION)
         form = WANTED_FORMS.get(asked, "") if isinstance(asked, str) else ""
         if not form:

@@ -53,7 +53,7 @@ class SendPlan:
     :ivar expiring: there is a header about the time to live, even if it says that it is unlimited.
     :ivar envelope: the body claims to be a message in an envelope.
     :ivar copies: the headers for the other destinations, where SEND names several.
-    :ivar form: the body is a map, written in this form; "" where it is none.
+    :ivar form: the body is a map, written in this form; "" for another body.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
     :ivar plain: one destination, and neither expiry nor envelope: nothing to do but to make the
         message and send it.

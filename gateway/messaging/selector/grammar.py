@@ -94,7 +94,10 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A header field or property by name, or another header by a name with a hyphen."""
+    """A header field or property by its name.
+
+    A name with a hyphen is another header's.
+    """
 
     name: str
 

@@ -39,7 +39,10 @@ class Refusing:
         self._survived = 0
 
     def survives(self, error: BaseException, version: Version) -> bool:
-        """Whether the connection goes on after an error whose frame changed nothing."""
+        """Whether the connection goes on after an error.
+
+        The frame that failed has changed nothing.
+        """
         return survives(self._profile, error, version)
 
     def frame(

@@ -162,7 +162,10 @@ class Transactions:
         self._count(transaction, octets + _ACKNOWLEDGEMENT * len(messages))
 
     def owe(self, session: ProviderSession, receipts: Sequence[str]) -> None:
-        """Have the RECEIPTs of SENDs in a session's transaction follow that of COMMIT."""
+        """Have RECEIPTs of a transaction's SENDs follow that of COMMIT.
+
+        :param session: the transaction's.
+        """
         for transaction in self._open.values():
             if transaction.session is session:
                 transaction.receipts.extend(receipts)

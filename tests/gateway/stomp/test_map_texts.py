@@ -1,4 +1,4 @@
-"""MapMessages as texts: both forms, every type, and what is none."""
+"""MapMessages as texts: both forms, every type, and other texts."""
 
 from __future__ import annotations
 

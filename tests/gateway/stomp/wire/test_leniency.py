@@ -1,4 +1,4 @@
-"""What the parser takes beyond STOMP where it is told to, however the bytes are cut."""
+"""What the parser takes beyond STOMP, however the bytes are cut."""
 
 from __future__ import annotations
 
