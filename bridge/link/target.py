@@ -19,6 +19,7 @@ from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
     OutcomeUnknown,
+    ProducersPaused,
     ProviderUnavailable,
 )
 from gateway.messaging.message import Message
@@ -132,6 +133,25 @@ class TargetSession(ABC, Generic[S]):
             await self._room
         return session
 
+    async def _taking(self, messages: Sequence[Message], before: int) -> S:
+        """Send these, waiting while their destination is paused for producers.
+
+        :param before: how many were handed over before those among which they count.
+        :returns: the session that has taken them.
+        :raises Refused:
+        :raises TargetLost:
+        """
+        while True:
+            session = await self._writable()
+            try:
+                session.send(messages)
+                return session
+            except MessageRejected as rejected:
+                if not isinstance(rejected.cause, ProducersPaused):
+                    raise _rejected(rejected, before, sent=False) from rejected
+            except MessagingError as error:
+                raise TargetLost(error, sent=False) from error
+
     def _has_room(self) -> None:
         room, self._room = self._room, None
         if room is not None:
@@ -207,13 +227,7 @@ class Target(TargetSession[Session]):
         return connection.session(Mode.TRANSACTED if self._transacted else Mode.AUTO)
 
     async def _sent(self, messages: Sequence[Message]) -> None:
-        session = await self._writable()
-        try:
-            session.send(messages)
-        except MessageRejected as rejected:
-            raise _rejected(rejected, 0, sent=False) from rejected
-        except MessagingError as error:
-            raise TargetLost(error, sent=False) from error
+        session = await self._taking(messages, 0)
         # Of what was sent outside of a transaction it is unknown, from here on, whether it has
         # arrived.
         doubtful = not self._transacted
@@ -280,14 +294,9 @@ class XATarget(TargetSession[XASession]):
         :raises TargetLost: likewise.
         """
         for begin in range(0, len(messages), SLICE):
-            session = await self._writable()
+            await self._writable()
             began = share.now()
-            try:
-                session.send(messages[begin : begin + SLICE])
-            except MessageRejected as rejected:
-                raise _rejected(rejected, begin, sent=False) from rejected
-            except MessagingError as error:
-                raise TargetLost(error, sent=False) from error
+            await self._taking(messages[begin : begin + SLICE], begin)
             share.worked_since(began)
             if share.due:
                 await share.give()

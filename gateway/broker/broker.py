@@ -20,6 +20,7 @@ from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.unacknowledged import Unacknowledged
 from gateway.broker.core.dead_letters import DeadLetters
 from gateway.broker.core.destinations import subscription_end
+from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.purging import fail_consumers, purge
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.queue_pattern import QueuePatterns
@@ -34,6 +35,7 @@ from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.properties import administered_properties
 from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.broker.properties.names import check_name, is_wild
+from gateway.broker.properties.pause import taken_from
 from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.sessions.refusals import Refusals
 from gateway.broker.store.interface import (
@@ -116,6 +118,7 @@ class Broker:
         self.queue_patterns = QueuePatterns(self._queues)
         #: The topics of all destinations.
         self.topics: dict[Destination, PhysicalTopic] = {}
+        self.pauses = Pauses()
         self.wild = WildSubscriptions(self.schedule, self.topics)
         #: Durable ones that are going, and whose rows are there yet.
         self._ending: dict[TopicSubscription, None] = {}
@@ -236,15 +239,16 @@ class Broker:
         :raises StoreError: its properties cannot be read.
         """
         destination = Destination(Kind(row.kind), row.name)
-        given = administered_properties.from_text(row.properties) if row.administered else None
         held = self.configured.get(destination)
         try:
+            text, pause = taken_from(row.properties)
+            given = administered_properties.from_text(text) if row.administered else None
             if given is not None:
                 held = administered_properties.over(held or DestinationProperties(), given)
             elif held is None:
                 held = (
-                    DestinationProperties.from_text(row.properties)
-                    if row.properties
+                    DestinationProperties.from_text(text)
+                    if text
                     else self.properties_for(destination)
                 )
         except ValueError as error:
@@ -254,9 +258,8 @@ class Broker:
         made = self._register(destination, row.id, held)
         made.stored = True
         made.administered = given
-        made.auto_created = (
-            destination not in self.configured and not row.properties and given is None
-        )
+        made.auto_created = destination not in self.configured and not text and given is None
+        self.pauses.set(made, pause)
         self.used_number(row.id)
         return made
 
@@ -314,6 +317,7 @@ class Broker:
         if self.destinations.pop(physical.destination, None) is None:
             done()
             return
+        self.pauses.forget(physical)
         self.topics.pop(physical.destination, None)
         self.memory.count_object(-of_destination(physical.destination.name))
         if (
@@ -387,6 +391,7 @@ class Broker:
             self.wild.add(subscription)
         else:
             self.topic(pattern).named[subscription] = None
+        self.pauses.subscribed(subscription)
 
     def store_subscription(self, subscription: TopicSubscription) -> None:
         """Rows for a new durable subscription and for what it names."""

@@ -6,6 +6,7 @@ The scan reads the narrow rows only; whole messages are read back as consumers c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -34,6 +35,9 @@ from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.selector.selector import parse
 from gateway.messaging.xa import xid_text
 from gateway.reactor.turn import Turn
+
+#: Paused destinations that the log names at the start.
+_NAMED: Final = 10
 
 
 def open_broker(
@@ -117,6 +121,18 @@ def open_broker(
         physical.peak, physical.peak_octets = physical.count, physical.octets
         physical.identified = broker.last_seq
         physical.emptied()
+    paused = [
+        f"{physical} is {physical.pause.state}"
+        for physical in broker.destinations.values()
+        if physical.pause
+    ]
+    if paused:
+        log.warn(
+            "an administrator has paused {count} destinations: {paused}{more}",
+            count=len(paused),
+            paused=", ".join(paused[:_NAMED]),
+            more=", ..." if len(paused) > _NAMED else "",
+        )
     log.info(
         "store {store} holds {count} messages, {destinations} destinations, {subscriptions} durable subscriptions",
         store=recovered.store_id,

@@ -101,6 +101,16 @@ class DestinationStopped(DestinationError):
         )
 
 
+class ProducersPaused(DestinationError):
+    """An administrator has paused the destination for producers.
+
+    The sender is held back: it sends the same again once it may.
+    """
+
+    def __init__(self, destination: Destination) -> None:
+        super().__init__("", destination, " is paused for producers by an administrator")
+
+
 class DestinationFull(DestinationError):
     """A limit of the destination, or the disk's, refuses the message.
 

@@ -285,7 +285,9 @@ class Session(Protocol):
         :raises MessageRejected: for one that cannot be taken, with one of AccessDenied,
             InvalidDestination, DestinationFull, MessageTooLarge, TransactionTooLarge,
             StorageFailed, InvalidDuplicateId, DuplicateInDoubt as its cause. Those before it may be
-            sent by themselves, and one of them may be rejected then.
+            sent by themselves, and one of them may be rejected then. With ProducersPaused as its
+            cause it is only held: it and those behind it are to be sent again when the session is
+            :meth:`writable`.
         """
 
     def writable(self) -> bool:

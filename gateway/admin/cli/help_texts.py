@@ -84,6 +84,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   create  dst    -t q|t -n NAME [-o PROPERTY=VALUE ...]
   update  dst    -t q|t -n NAME -o PROPERTY=VALUE [-o ...]
   purge   dst    -t q|t -n NAME [-selector SELECTOR] [-o useDMQ=true]
+  pause   dst    [-t q|t -n NAME] [-pst ALL|CONSUMERS|PRODUCERS]
+  resume  dst    [-t q|t -n NAME]
   destroy dst    -t q|t -n NAME [-o useDMQ=true]
   list    msg    -t q -n QUEUE [-selector SELECTOR] [-maxNumMsgsRetrieved N]
   query   msg    -t q -n QUEUE -msgID ID
@@ -117,6 +119,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
                    maxNumActiveConsumers (queues), maximumRedeliveries, initialRedeliveryDelay,
                    redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay;
                    of purge and destroy useDMQ=true: the messages go to mq.sys.dmq, else they are gone
+  -pst TYPE        for whom a destination is paused; default ALL. Without -n: all destinations
   -tmp             temporary destinations, too
   -selector TEXT   only messages that this JMS selector matches
   -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
@@ -148,6 +151,10 @@ Examples:
   Have the dead message queue of the JMS bridges hand everything over to mq.sys.dmq:
       imqcmd update dst -t q -n imq.bridge.jms.dmq -o maxNumMsgs=0 -o limitBehavior=REMOVE_OLDEST -o useDMQ=true -u admin
 
+  Deliver nothing of a queue while its consumers are changed, and take what is sent to it:
+      imqcmd pause dst -t q -n orders -pst CONSUMERS -u admin
+      imqcmd resume dst -t q -n orders -u admin
+
   What is dead, and why:
       imqcmd list msg -t q -n mq.sys.dmq -u admin
 
@@ -174,8 +181,6 @@ Exit codes: 0 done, also when you answer no; 1 everything else.
 
 #: What to do instead of what Open MQ has and this has not.
 INSTEAD: Final[Mapping[str, str]] = {
-    "pause dst": "pause the STOMP bridge with 'imqbridgemgr pause bridge', or a link with 'imqbridgemgr pause link'",
-    "resume dst": "resume the STOMP bridge with 'imqbridgemgr resume bridge', or a link with 'imqbridgemgr resume link'",
     "compact dst": "the store gives its space back by itself",
     "metrics dst": "'query dst' has the counts",
     "metrics bkr": "'query bkr' has the counts",

@@ -29,6 +29,7 @@ from gateway.admin.cli.commands import (
 )
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
 from gateway.admin.cli.render import listed, table
+from gateway.broker.properties.pause import TYPES as PAUSES
 
 PROGRAM: Final = "imqcmd"
 _TYPES: Final = {"q": "queue", "queue": "queue", "t": "topic", "topic": "topic"}
@@ -63,6 +64,43 @@ def _change(
         done=f"Successfully {done} the {noun}.",
         needs=needs,
         may=may,
+    )
+
+
+def _pausing(verb: str, doing: str, done: str, ask: Ask, *may: str) -> Command:
+    """Pause or resume one destination, or all where none is named."""
+    return Command(
+        title=lambda options: (
+            f"{doing} the destination where:"
+            if options.name
+            else f"{doing} all the destinations where:"
+            if options.pause
+            else f"{doing} all the destinations on the broker specified by:"
+        ),
+        subject=lambda options: [
+            *(_destination(options) if options.name else []),
+            *([listed([("Pause Type", options.pause)])] if options.pause else []),
+        ],
+        question=lambda options: (
+            Question(
+                f"Are you sure you want to {verb} this destination?",
+                f"The destination was not {done}.",
+                spaced=True,
+            )
+            if options.name
+            else Question(
+                f"Are you sure you want to {verb} all the destinations?",
+                f"The destinations were not {done}.",
+                spaced=True,
+            )
+        ),
+        ask=ask,
+        done=lambda options: (
+            f"Successfully {done} the destination."
+            if options.name
+            else f"Successfully {done} all destinations."
+        ),
+        may=("-t", "-n", *may),
     )
 
 
@@ -178,6 +216,19 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         render=lambda options, answer: [f"Messages purged: {answer['purged']}"],
         needs=("-t", "-n"),
         may=("-selector", "-o"),
+    ),
+    ("pause", "dst"): _pausing(
+        "pause",
+        "Pausing",
+        "paused",
+        request("POST", "/v1/destination/pause", "type", "name", "pause"),
+        "-pst",
+    ),
+    ("resume", "dst"): _pausing(
+        "resume",
+        "Resuming",
+        "resumed",
+        request("POST", "/v1/destination/resume", "type", "name"),
     ),
     ("destroy", "dst"): _change(
         "destroy",
@@ -370,6 +421,7 @@ _VALUES: Final = {
     "-svn": "service",
     "-msgID": "message_id",
     "-maxNumMsgsRetrieved": "limit",
+    "-pst": "pause",
 }
 _FLAGS: Final = {"-tmp": "temporary"}
 #: In the order in which they are checked.
@@ -384,6 +436,7 @@ _PARTICULAR: Final = {
     "-svn": "service",
     "-msgID": "message_id",
     "-maxNumMsgsRetrieved": "limit",
+    "-pst": "pause",
 }
 
 
@@ -417,6 +470,12 @@ def _convert(options: Namespace) -> None:
         if kind is None:
             raise UsageError(f"-t {options.type}: expected q for a queue or t for a topic")
         options.type = kind
+    elif options.name and options.argument == "dst":
+        raise UsageError(f"-t is missing: {options.subcommand} dst needs it with -n")
+    if options.pause:
+        options.pause = options.pause.upper()
+        if options.pause not in PAUSES:
+            raise UsageError(f"-pst {options.pause}: expected {', '.join(PAUSES)}")
     options.properties = _properties(options.properties or ())
     if options.subcommand in ("purge", "destroy"):
         options.use_dmq = _use_dmq(options.properties)

@@ -12,6 +12,8 @@ Owns their form in JSON. What an operation does, the broker knows.
 ``POST /v1/destinations`` ``{"type", "name", "properties"}``       create
 ``PUT /v1/destination`` ``{"type", "name", "properties"}``         update
 ``POST /v1/destination/purge`` ``{"type", "name", "selector"}``    purge; the answer has ``purged``, how many messages
+``POST /v1/destination/pause`` ``{"type", "name", "pause"}``       pause for ``ALL``, ``CONSUMERS`` or ``PRODUCERS``
+``POST /v1/destination/resume`` ``{"type", "name"}``               resume; without a name, this and the former are for all
 ``DELETE /v1/destination`` ``{"type", "name"}``                    destroy
 ``GET /v1/durables?topic=T``                                       ``durables``: all, or those to a topic or of a pattern
 ``DELETE /v1/durable`` ``{"name", "client_id"}``                   destroy
@@ -42,6 +44,8 @@ from bridge.xa import xids
 from gateway.admin.service.requests import AdminRequest, LongList, Refused, Routes, plain
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.xa_administration import BranchAdministration, BranchView
+from gateway.broker.properties.pause import TYPES as PAUSES
+from gateway.broker.properties.pause import Pause
 from gateway.messaging.provider import Xid
 
 _TYPES: Final = {"q": "queue", "t": "topic"}
@@ -73,6 +77,8 @@ class BrokerResources:
             ("PUT", "/v1/destination", self._update),
             ("DELETE", "/v1/destination", self._destroy),
             ("POST", "/v1/destination/purge", self._purge),
+            ("POST", "/v1/destination/pause", self._pause),
+            ("POST", "/v1/destination/resume", self._resume),
             ("GET", "/v1/durables", self._durables),
             ("DELETE", "/v1/durable", self._destroy_durable),
             ("GET", "/v1/connections", self._connections),
@@ -114,6 +120,24 @@ class BrokerResources:
             kind, name, request.text("selector"), request.flag("use_dmq")
         )
         return {"type": kind, "name": name, "purged": purged}
+
+    async def _pause(self, request: AdminRequest) -> object:
+        given = request.text("pause") or "ALL"
+        pause = PAUSES.get(given.upper())
+        if pause is None:
+            raise Refused(f"pause '{given}': expected {', '.join(PAUSES)}", "bad_request")
+        return await self._set_pause(request, pause)
+
+    async def _resume(self, request: AdminRequest) -> object:
+        return await self._set_pause(request, Pause.NONE)
+
+    async def _set_pause(self, request: AdminRequest, pause: Pause) -> object:
+        if not request.text("name"):
+            kind = request.text("type")
+            return {"destinations": await self._broker.pause(_TYPES.get(kind, kind), "", pause)}
+        which = _which(request)
+        await self._broker.pause(*which, pause)
+        return self._broker.destination(*which)
 
     async def _destroy(self, request: AdminRequest) -> object:
         kind, name = _which(request)

@@ -27,6 +27,7 @@ from bridge.xa.status import TransactionCounts, TransactionState
 from gateway.admin.service.bridge_resources import COUNTED, as_jms, looked, transactions_of
 from gateway.admin.service.requests import AdminRequest, Plain, Routes
 from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.properties.pause import Pause
 from gateway.instance.memory.budget import Usage
 from gateway.journal.journal import JournalStanding
 from gateway.stomp.counters import Counters
@@ -301,6 +302,16 @@ _DESTINATION_GAUGES: Final[Rows] = (
         "consumers",
     ),
     ("producers", "Connections that have sent to it.", "producers"),
+    (
+        "consumers_paused",
+        "1 while an administrator has paused it for consumers, else 0.",
+        lambda each: each.state in (Pause.CONSUMERS.state, Pause.ALL.state),
+    ),
+    (
+        "producers_paused",
+        "1 while an administrator has paused it for producers, else 0.",
+        lambda each: each.state in (Pause.PRODUCERS.state, Pause.ALL.state),
+    ),
 )
 _DESTINATION_COUNTERS: Final[Rows] = (
     ("messages_in", "Messages that have come.", "messages_in"),

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import Source
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
+from gateway.broker.properties.pause import Pause
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull, DestinationStopped
@@ -76,6 +77,9 @@ class PhysicalDestination(ABC):
         #: What an administrator has given it: name and value of properties. None when it is no
         #: administrator's.
         self.administered: dict[str, str] | None = None
+        #: As an administrator has paused it; changed by
+        #: :class:`~gateway.broker.core.destinations.pauses.Pauses`.
+        self.pause = Pause.NONE
         #: The store has its row.
         self.stored = False
         #: Called once there is room again.
@@ -237,6 +241,11 @@ class PhysicalDestination(ABC):
             or 0 <= properties.max_total_msg_bytes <= self.octets + self.coming_octets
         )
 
+    @property
+    def holds_senders(self) -> bool:
+        """Whether a pause or a limit holds senders back."""
+        return bool(self.pause & Pause.PRODUCERS) or self.at_limit()
+
     def make_room(self) -> None:
         """After arrivals, do what the properties say about exceeded limits.
 
@@ -267,9 +276,12 @@ class PhysicalDestination(ABC):
     def let_senders_go(self) -> None:
         """There may be room again: tell those who wait for it."""
         if not self.at_limit():
+            had_room = not self.holds_back
             if self.holds_back:
                 self.holds_back = False
                 self.changes.reports.has_room(self)
+            if had_room and self.pause & Pause.PRODUCERS:
+                return
             self.waiting_senders, resumed = [], self.waiting_senders
             for resume in resumed:
                 self.changes.turn.deliver(resume)

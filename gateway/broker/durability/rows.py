@@ -17,6 +17,7 @@ from gateway.broker.durability.batch import REMOVED
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.properties.administered_properties import to_text
 from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.pause import Pause, add_to
 from gateway.broker.store.interface import (
     DestinationRow,
     Row,
@@ -46,6 +47,7 @@ class Destined(Protocol):
     properties: DestinationProperties
     administered: dict[str, str] | None
     auto_created: bool
+    pause: Pause
     stored: bool
     idle_since: int
     removed: bool
@@ -123,7 +125,11 @@ class Rows:
             text = "" if physical.auto_created else physical.properties.to_text()
         self._commits.destination(
             DestinationRow(
-                physical.number, int(destination.kind), destination.name, text, int(administered)
+                physical.number,
+                int(destination.kind),
+                destination.name,
+                add_to(text, physical.pause),
+                int(administered),
             )
         )
 

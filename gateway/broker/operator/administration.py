@@ -34,6 +34,7 @@ from gateway.broker.properties import administered_properties
 from gateway.broker.properties.administered_properties import PropertyRefused
 from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.broker.properties.names import check_name, is_wild
+from gateway.broker.properties.pause import Pause
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.sessions.session import when_durable
 from gateway.messaging.dead import DMQ
@@ -244,6 +245,50 @@ class BrokerAdministration:
                 properties=", ".join(f"{name}={text}" for name, text in kept.items()),
             )
         return notes
+
+    @deferred
+    async def pause(self, type: str, name: str, pause: Pause) -> int:
+        """Pause destinations so, whatever they are paused for now, or resume them.
+
+        :param type: of the destination; of all, where no name is given, "" for both.
+        :param name: "" for all that exist but temporary ones and the dead message queue.
+        :param pause: :attr:`Pause.NONE` resumes.
+        :returns: how many destinations; fails with AdministrationRefused, StorageFailed.
+        """
+        if name:
+            physical = self._changeable(type, name)
+            if physical.destination == DMQ:
+                raise AdministrationRefused("the dead message queue cannot be paused")
+            chosen = [physical]
+        else:
+            kind = _kind(type) if type else None
+            chosen = [
+                each
+                for each in self._broker.destinations.values()
+                if kind in (None, each.destination.kind) and each.destination != DMQ
+            ]
+        paused: Deferred[int] = Deferred()
+
+        def steps() -> Iterator[None]:
+            count = 0
+            for each in chosen:
+                if not (each.removed or each.destination.temporary):
+                    count += 1
+                    if each.pause != pause:
+                        self._broker.pauses.set(each, pause)
+                        self._broker.rows.store_destination(each)
+                yield
+            paused.callback(count)
+
+        self._broker.schedule.steps_while_time_is_left(steps())
+        count = await paused
+        await when_durable(self._broker.commits)
+        self._broker.log.info(
+            "{what} set {state} by an administrator",
+            what=f"{chosen[0].destination} is" if name else f"{count} destinations are",
+            state=pause.state,
+        )
+        return count
 
     @deferred
     async def purge(self, type: str, name: str, selector: str = "", use_dmq: bool = False) -> int:

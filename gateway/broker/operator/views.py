@@ -34,7 +34,8 @@ class DestinationView:
     On a topic, a message counts once for each subscription that has yet to take it.
 
     :param type: ``queue`` or ``topic``.
-    :param state: ``RUNNING``, or ``DESTROYING`` while an administrator's removal goes on.
+    :param state: ``RUNNING``; as an administrator has paused it, ``CONSUMERS_PAUSED``,
+        ``PRODUCERS_PAUSED`` or ``PAUSED`` for both; ``DESTROYING`` while its removal goes on.
     :param origin: ``administrator`` who created or updated it, ``settings`` where
         ``imq.destination.*`` name it, ``broker`` for the dead message queue, ``client`` where its
         use has made it.
@@ -238,7 +239,7 @@ def destination(
         type=physical.destination.kind.name.lower(),
         name=physical.destination.name,
         temporary=physical.destination.temporary,
-        state="DESTROYING" if physical.removed else "RUNNING",
+        state="DESTROYING" if physical.removed else physical.pause.state,
         origin=_origin(physical),
         messages=physical.count,
         octets=physical.octets,

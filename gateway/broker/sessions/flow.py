@@ -15,6 +15,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
+from gateway.broker.properties.pause import Pause
 from gateway.broker.timing.schedule import Schedule
 from gateway.reactor.turn import Turn
 
@@ -66,7 +67,12 @@ class Backpressure:
 
     def reasons(self) -> list[str]:
         """Return what holds the sender back now, in words for operators; nothing if it may send."""
-        found = [f"{physical} is at its limit" for physical in self.blocked]
+        found = [
+            f"{physical} is {physical.pause.state}"
+            if physical.pause & Pause.PRODUCERS
+            else f"{physical} is at its limit"
+            for physical in self.blocked
+        ]
         for holds, why in (
             (self._turn.suspended, "the store cannot be reached"),
             (self._crowds(), "too much waits for the disk"),
@@ -117,8 +123,8 @@ class Backpressure:
     def look(self, physical: PhysicalDestination) -> None:
         """Something was sent there: it may be at its limit now."""
         if (
-            physical.properties.bounded
-            and physical.at_limit()
+            (physical.properties.bounded or physical.pause)
+            and physical.holds_senders
             and not (self._closed or physical.removed or physical in self.blocked)
         ):
             self.blocked.add(physical)
@@ -127,16 +133,24 @@ class Backpressure:
     def _unblock(self) -> None:
         """A destination that held this sender back has room again."""
         self.blocked = {
-            physical for physical in self.blocked if physical.at_limit() and not physical.removed
+            physical for physical in self.blocked if physical.holds_senders and not physical.removed
         }
         for physical in self.blocked:
             if self._unblock not in physical.waiting_senders:
                 physical.waiting_senders.append(self._unblock)
-        if not self.blocked:
+        if not self.withholds():
             self._released()
+        if not self.blocked:
             resumed, self._resume = self._resume, []
             for resume in resumed:
                 self.on_writable(resume)
+
+    def withholds(self) -> bool:
+        """Whether completions are to wait until a destination has room.
+
+        Where a pause alone holds the sender back, nothing of what it holds was sent.
+        """
+        return any(physical.at_limit() for physical in self.blocked)
 
     def close(self) -> None:
         """The session is closed."""

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from gateway.broker.acceptance.acceptance import Acceptance
 from gateway.broker.arrivals.duplicates import Arrivals, Before, check_id
 from gateway.broker.core.consumers.origin import Origin
+from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.limit_reports import LimitReports, UseReports
@@ -44,6 +45,7 @@ _SWEEP: Final = 1000
 class Destinations(Protocol):
     """The destinations of one broker."""
 
+    pauses: Pauses
     #: Properties that the settings give, by destination.
     configured: dict[Destination, DestinationProperties]
 
@@ -76,6 +78,8 @@ class Routing:
         refusals: Refusals,
     ) -> None:
         self._destinations: Final = destinations
+        #: Destinations that are paused for producers.
+        self.paused: Final = destinations.pauses.producers
         self._acceptance: Final = acceptance
         self._memory: Final = memory
         self._limit_reports: Final = limit_reports

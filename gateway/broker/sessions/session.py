@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker.acceptance.acceptance import Acceptance
 from gateway.broker.acceptance.one_phase import OnePhaseCommit, Sent
+from gateway.broker.arrivals.duplicates import Arrivals
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer, Rejected, Transaction
 from gateway.broker.core.consumers.unacknowledged import Unacknowledged
 from gateway.broker.core.destinations.queue import PhysicalQueue
@@ -33,6 +34,7 @@ from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
     NotSupported,
+    ProducersPaused,
     ProviderUnavailable,
     StorageFailed,
     TransactionTooLarge,
@@ -214,6 +216,8 @@ class EmbeddedSession(PatternOwner):
             self._send_in_transaction(messages)
             return
         arrivals = self.routing.route(messages)
+        if self.routing.paused:
+            self._check_paused(messages, arrivals)
         repeats = self.routing.repeats
         self.origin.sent += len(messages)
         commits = self._commits
@@ -242,7 +246,9 @@ class EmbeddedSession(PatternOwner):
     def _send_in_transaction(self, messages: Sequence[Message]) -> None:
         if self.gate is not None:
             self.gate("send")
-        self.routing.route(messages)
+        arrivals = self.routing.route(messages)
+        if self.routing.paused:
+            self._check_paused(messages, arrivals)
         options, transaction = self._acceptance.options, self.transaction
         octets = sum([message.size for message in messages])
         if len(transaction.sends) + len(messages) > options.transaction_messages:
@@ -262,6 +268,17 @@ class EmbeddedSession(PatternOwner):
         transaction.sends += messages
         transaction.sends_octets += octets
         transaction.count_octets(sum([message.weight for message in messages]))
+
+    def _check_paused(self, messages: Sequence[Message], arrivals: Arrivals) -> None:
+        """Hold the sender back where a destination is paused for it.
+
+        :raises MessageRejected: for the first message that is held, and none was taken.
+        """
+        for physical, run in arrivals:
+            if physical in self.routing.paused:
+                self._backpressure.look(physical)
+                index = next(at for at, message in enumerate(messages) if message is run[0])
+                raise MessageRejected(index, ProducersPaused(physical.destination))
 
     def writable(self) -> bool:
         return self._backpressure.writable()
@@ -350,7 +367,7 @@ class EmbeddedSession(PatternOwner):
         if self._acceptance.journey is not None:
             done = self._acceptance.journey.confirming(self, self.origin, done)
         completion = self._completions.ask(done)
-        if self._backpressure.blocked:
+        if self._backpressure.blocked and self._backpressure.withholds():
             self._completions.withhold(completion)
         else:
             self._completions.give_when_durable(completion)

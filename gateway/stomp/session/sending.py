@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from gateway.messaging.errors import MessageRejected, MessagingError
+from gateway.messaging.errors import MessageRejected, MessagingError, ProducersPaused
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.client_headers import expiry, timestamp
+from gateway.stomp.counters import Counters
 from gateway.stomp.profiles import Profile
 from gateway.stomp.send_plan import (
     Resolve,
@@ -49,6 +50,7 @@ class Sending:
         goes on.
     :param resumed: called when the provider takes messages again after :attr:`blocked`.
     :param profile: the client's habits.
+    :param held: the frames that wait behind the run.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class Sending:
         refuse: Callable[[BaseException, str | None], bool],
         resumed: Callable[[], None],
         profile: Profile,
+        held: Held,
+        counters: Counters,
     ) -> None:
         self._profile: Final = profile
         self._keeps_timestamps: Final = profile.keeps_timestamps
@@ -74,6 +78,8 @@ class Sending:
         self._fail: Fail = fail
         self._refuse: Callable[[BaseException, str | None], bool] = refuse
         self._resumed: Callable[[], None] = resumed
+        self._held: Final = held
+        self._counters: Final = counters
         #: The run. May be appended to from outside where :attr:`direct` holds.
         self.pending: list[Message] = []
         #: Places in the run whose frames asked for a receipt.
@@ -86,12 +92,15 @@ class Sending:
         self.direct = transforming is None
         #: The provider asked to wait; what is sent anyway is taken.
         self.blocked = False
+        #: The run waits, too: its first message is for a destination that is paused.
+        self.kept = False
 
     def add(self, head: Head, body: bytes, now_ms: int) -> bool:
         """Take one SEND into the run.
 
         :param now_ms: epoch milliseconds now, for relative expiry.
-        :returns: False if the connection has failed over what was sent before.
+        :returns: False if the connection has failed over what was sent before, or what was sent
+            before is :attr:`kept`; then this one is to wait behind it.
         :raises CommandRefused: the frame cannot be understood.
         :raises MessagingError: a temporary destination cannot be made.
         """
@@ -150,7 +159,7 @@ class Sending:
         return message if self._transforming is None else self._transforming.incoming(message)
 
     def _retarget(self, target: ProviderSession) -> bool:
-        if not self.flush():
+        if not self.flush() or self.kept:
             return False
         self._target = target
         self.direct = target is self.session and self._transforming is None
@@ -159,10 +168,13 @@ class Sending:
     def flush(self) -> bool:
         """Give the run to the provider.
 
+        A message for a destination that is paused is kept, and those behind it; they are given on
+        when the provider takes messages again.
+
         :returns: False if it refused a message, and the connection has failed over it.
         """
         run = self.pending
-        if not run:
+        if not run or self.kept:
             return True
         asked, together = self._asked, self._together
         self.pending, self._asked, self._together = [], [], []
@@ -170,6 +182,7 @@ class Sending:
         while run:
             taken = run
             behind = len(run)
+            kept = -1
             rejected: tuple[MessagingError, str | None] | None = None
             while taken:
                 try:
@@ -182,11 +195,18 @@ class Sending:
                     for start, end in together:
                         if start <= index < end:
                             index, behind = start, end
-                    rejected = refused.cause, dict(asked).get(index)
+                    if isinstance(refused.cause, ProducersPaused):
+                        kept, rejected = index, None
+                    else:
+                        kept, rejected = -1, (refused.cause, dict(asked).get(index))
                     taken = taken[:index]
+            self._counters.messages_in += len(taken) if kept >= 0 else behind
             if target is not self.session:
                 self._transactions.sent(target, taken)
             self._receipt(target, [receipt for at, receipt in asked if at < len(taken)])
+            if kept >= 0:
+                self._keep(run[kept:], kept, asked, together)
+                break
             if rejected is None:
                 break
             if not self._refuse(*rejected):
@@ -194,10 +214,26 @@ class Sending:
             run = run[behind:]
             asked = [(at - behind, receipt) for at, receipt in asked if at >= behind]
             together = [(at - behind, end - behind) for at, end in together if at >= behind]
-        if not self.blocked and not target.writable():
+        if not self.blocked and (self.kept or not target.writable()):
             self.blocked = True
             target.on_writable(self._writable)
         return True
+
+    def _keep(
+        self,
+        run: list[Message],
+        index: int,
+        asked: list[tuple[int, str]],
+        together: list[tuple[int, int]],
+    ) -> None:
+        """Keep what is not taken now.
+
+        :param run: of the whole, what begins at ``index``.
+        """
+        self.kept, self.pending = True, run
+        self._held.kept = sum([message.weight for message in run])
+        self._asked = [(at - index, receipt) for at, receipt in asked if at >= index]
+        self._together = [(start - index, end - index) for start, end in together if start >= index]
 
     def _receipt(self, target: ProviderSession, receipts: list[str]) -> None:
         if not receipts:
@@ -225,12 +261,12 @@ class Sending:
         target.completion(done)
 
     def _writable(self) -> None:
-        self.blocked = False
+        self.blocked = self.kept = False
         self._resumed()
 
     def close(self) -> None:
         """Drop the run, without notice: the client is gone."""
-        self.pending = []
+        self.pending, self.kept = [], False
         self._fail, self._refuse, self._resumed = forget, _refuses, nothing
 
 
@@ -258,7 +294,7 @@ class Held:
     :param most: octets from which on no more input should be read.
     """
 
-    __slots__ = ("_frames", "_most", "has_boundary", "octets")
+    __slots__ = ("_frames", "_most", "has_boundary", "kept", "octets")
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
@@ -267,6 +303,11 @@ class Held:
     @property
     def is_full(self) -> bool:
         return self.octets >= self._most
+
+    @property
+    def all_octets(self) -> int:
+        """With the messages before them."""
+        return self.octets + self.kept
 
     def add(self, frame: Frame) -> bool:
         """Hold a frame back. :returns: whether it was the one that made it full."""
@@ -287,5 +328,7 @@ class Held:
         """Forget everything."""
         self._frames: deque[Frame] = deque()
         self.octets = 0
+        #: Bytes of messages before these frames that wait, too.
+        self.kept = 0
         #: Among them is one that begins or ends a transaction.
         self.has_boundary = False

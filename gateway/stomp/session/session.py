@@ -226,14 +226,10 @@ class Session:
 
     def _flush(self) -> None:
         self._settlement.flush()
-        if self._flush_sends() and self._receipts.is_crowded and not self._sending.blocked:
+        if self._sending.flush() and self._receipts.is_crowded and not self._sending.blocked:
             # While a destination holds the sends back, the ACKs that make room in it must go on
             # being read.
             self._peer.pause_input()
-
-    def _flush_sends(self) -> bool:
-        self._counters.messages_in += len(self._sending.pending)
-        return self._sending.flush()
 
     def _guarded(self, work: Callable[[], object]) -> None:
         try:
@@ -255,12 +251,16 @@ class Session:
         if command is Command.SEND:
             if handshake.is_renewal(head):
                 self._renew(head, body)
-            else:
-                self._sending.add(head, body, self._turn.now_ms)
+            elif not self._sending.add(head, body, self._turn.now_ms) and self._sending.kept:
+                self._hold(Frame(head, body))
             return
         if self.state in _OPEN:
             self._settlement.flush()
-            if not self._flush_sends():
+            if not self._sending.flush():
+                return
+            if self._sending.kept and command is not Command.ACK and command is not Command.NACK:
+                # It must not overtake what was sent before it.
+                self._hold(Frame(head, body))
                 return
         if self.log.fine and command in _LOGGED:
             self.log.asked(head)
@@ -307,6 +307,7 @@ class Session:
         was_full = self.held.is_full
         held = self.held.take()
         with self._turn:
+            self.input_ended()
             while held and self.state in _OPEN and not self._sending.blocked:
                 # One at a time, and given on at once, since any of them may fill the destination
                 # again.
@@ -409,6 +410,8 @@ class Session:
             self._refuse,
             self._resumed,
             profile,
+            self.held,
+            self._counters,
         )
         self._was_connected = True
         self._counters.frames_out += 1
@@ -432,10 +435,7 @@ class Session:
         self._renewing.renew(self.connection, who, head.headers.get("receipt"))
 
     def _stop_connecting(self) -> None:
-        """Stop verifying the passcode, or a newer token.
-
-        The client is gone, or was told why it cannot go on.
-        """
+        """Stop verifying the passcode, or a newer token."""
         connecting, self._connecting = self._connecting, None
         if connecting is not None:
             connecting.cancel()

@@ -331,7 +331,7 @@ class StompConnection(Protocol):
         memory = self._memory
         held = memory.held[MemoryState.RECEIVING]
         needed = self._parser.needed if left > _COUNTED_INPUT else 0
-        needed += self.session.held.octets
+        needed += self.session.held.all_octets
         if needed == held:
             return
         if needed < held:

@@ -22,6 +22,7 @@ from gateway.admin.service.metrics import (
     memory_metrics,
 )
 from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.properties.pause import Pause
 from gateway.instance.memory.budget import MemoryBudget, State
 from gateway.journal.journal import JournalStanding
 from gateway.messaging.destination import Kind, Queue, Topic
@@ -84,6 +85,11 @@ async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
     assert values["destination_messages", "topic", "news"] == 1
     assert values["destination_consumers", "topic", "news"] == 1
     assert (values["broker_messages", "", ""], values["destinations_left_out", "", ""]) == (3, 0)
+    await administration.pause("queue", "orders", Pause.PRODUCERS)
+    values = told(administration)
+    paused = [f"destination_{whom}_paused" for whom in ("consumers", "producers")]
+    assert [values[each, "queue", "orders"] for each in paused] == [0, 1]
+    assert [values[each, "topic", "news"] for each in paused] == [0, 0]
     await deployment.close()
 
 

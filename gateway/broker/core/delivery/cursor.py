@@ -9,13 +9,14 @@ it, until nothing is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.waiting.backlog import Backlog
 from gateway.broker.core.waiting.lane import BEYOND, PriorityLane
+from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 
 #: Octets that are read from the store at once.
@@ -87,10 +88,15 @@ class Cursor:
         self._examined[message.headers.priority] = message.seq
 
     def choose(
-        self, changes: Changes, consumer: EmbeddedConsumer, messages: Sequence[Message]
+        self,
+        changes: Changes,
+        consumer: EmbeddedConsumer,
+        messages: Sequence[Message],
+        barred: Collection[Destination] = (),
     ) -> tuple[list[Message], list[Message], int]:
         """Look at messages for a consumer, up to its credit.
 
+        :param barred: topics of which it gets nothing.
         :returns: those that it takes, those that have expired, and how many of them all there was
             no time to look at.
         """
@@ -108,6 +114,8 @@ class Cursor:
             self.looked_at(message)
             if message.expires and message.expires <= now_ms:
                 expired.append(message)
+            elif barred and message.headers.destination in barred:
+                continue
             elif consumer.wants(message):
                 run.append(message)
                 octets -= len(message.body)

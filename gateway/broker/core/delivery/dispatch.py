@@ -28,6 +28,7 @@ from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.backlog import Backlog
 from gateway.broker.durability.rows import BLOCK
 from gateway.messaging.dead import DeadReason
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped
 from gateway.messaging.message import Message
 
@@ -72,6 +73,11 @@ class Dispatch:
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.failed_deliveries: dict[int, int] = {}
         self._examines: Final = examines
+        #: An administrator has paused it: nothing is handed out.
+        self.paused = False
+        #: Topics of which nothing is handed out, as an administrator has paused them. Then consumers
+        #: without selectors look for what is of others.
+        self._barred: set[Destination] = set()
         #: How far each consumer with a selector has looked. It looks at every message once, in
         #: delivery order, and again at what comes back.
         self._cursors: dict[EmbeddedConsumer, Cursor] = {}
@@ -108,7 +114,7 @@ class Dispatch:
         if self.halted is not None:
             raise self.halted
         self.consumers.append(consumer)
-        if consumer.selector is not None:
+        if consumer.selector is not None or self._barred:
             self._cursors[consumer] = Cursor(self.backlog)
         place.wake()
 
@@ -116,6 +122,28 @@ class Dispatch:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._cursors.pop(consumer, None)
+
+    def pause(self, place: QueueOrSubscription, paused: bool) -> None:
+        """Hand nothing out, or go on."""
+        self.paused = paused
+        if not paused:
+            place.wake()
+
+    def bar(self, place: QueueOrSubscription, topic: Destination, barred: bool) -> None:
+        """Hand out nothing of that topic, or all of it again."""
+        if barred:
+            self._barred.add(topic)
+            for consumer in self.consumers:
+                self._cursors.setdefault(consumer, Cursor(self.backlog))
+            return
+        self._barred.discard(topic)
+        for consumer in self.consumers:
+            # They have passed what they may have now.
+            if self._barred or consumer.selector is not None:
+                self._cursors[consumer] = Cursor(self.backlog)
+            else:
+                self._cursors.pop(consumer, None)
+        place.wake()
 
     # --- handing out
 
@@ -130,7 +158,9 @@ class Dispatch:
         self.woken = False
         backlog = self.backlog
         if backlog.waiting and not self.held_up and self.halted is None:
-            if self._cursors:
+            if self.paused:
+                ready = []
+            elif self._cursors:
                 self._select(place, self._in_turn())
             else:
                 ready = [consumer for consumer in self.consumers if consumer.ready()]
@@ -276,13 +306,13 @@ class Dispatch:
             messages = list(islice(cursor.ahead(), most))
             if messages:
                 again = True
-                run, expired, left = cursor.choose(self.changes, consumer, messages)
+                run, expired, left = cursor.choose(self.changes, consumer, messages, self._barred)
                 backlog.pluck_messages([*run, *expired])
                 self._hand_chosen(place, consumer, run, expired)
                 if left:
                     self.hold_up(place)
                     return
-            elif backlog.behind and consumer.selector is not None:
+            elif backlog.behind and consumer in self._cursors:
                 self._search(place, consumer, cursor)
         if again:
             place.wake()
@@ -310,10 +340,15 @@ class Dispatch:
         cursor.reading = False
         backlog = self.backlog
         self.drop_missing(place, seqs, messages)
-        if consumer in self._cursors and consumer.ready() and self.halted is None:
+        if (
+            consumer in self._cursors
+            and consumer.ready()
+            and self.halted is None
+            and not self.paused
+        ):
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
-            run, expired, left = cursor.choose(self.changes, consumer, ahead)
+            run, expired, left = cursor.choose(self.changes, consumer, ahead, self._barred)
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True

@@ -172,8 +172,13 @@ class PhysicalQueue(PhysicalDestination):
 
     @property
     def busy(self) -> bool:
-        """Whether it holds messages or has consumers by its name."""
-        return bool(self.count or len(self.dispatch.consumers) > self.covering or self.clearing)
+        """Whether it holds messages, has consumers by its name or is paused."""
+        return bool(
+            self.count
+            or len(self.dispatch.consumers) > self.covering
+            or self.clearing
+            or self.pause
+        )
 
     def evict(self, lowest_priority: bool) -> bool:
         """Give up one waiting message to make room.

@@ -410,6 +410,13 @@ class TopicSubscription:
     def sweep(self, now_ms: int) -> None:
         redelivery.sweep(self, now_ms)
 
+    def hold(self, topic: Destination, held: bool) -> None:
+        """Deliver nothing of that topic, or go on."""
+        if topic == self.pattern:
+            self.dispatch.pause(self, held)
+        else:
+            self.dispatch.bar(self, topic, held)
+
     # --- the end
 
     def leave(self, consumer: EmbeddedConsumer) -> None:

@@ -149,8 +149,8 @@ class PhysicalTopic(PhysicalDestination):
 
     @property
     def busy(self) -> bool:
-        """Whether it has subscriptions, or messages they have not settled."""
-        return bool(self.count or self.clearing or self.subscribed)
+        """Whether it is subscribed to, has messages that count, or is paused."""
+        return bool(self.count or self.clearing or self.pause or self.subscribed)
 
 
 class WildSubscriptions:
