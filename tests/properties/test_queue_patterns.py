@@ -1,7 +1,8 @@
 """A stateful model of consumers of patterns.
 
-Nothing is lost, and nothing comes twice. Queues are made and removed, messages come and are settled, and consumers with and without wildcards
-come and go, while the reactor does what is due or has not yet.
+Nothing is lost, and nothing comes twice. Queues are made and removed, messages come and are
+settled, and consumers with and without wildcards come and go, while the reactor does what is due
+or has not yet.
 """
 
 from __future__ import annotations

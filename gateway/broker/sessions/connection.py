@@ -18,7 +18,12 @@ from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.queue import PhysicalQueue, QueueBrowser
 from gateway.broker.core.destinations.queue_pattern import PatternConsumer
 from gateway.broker.core.destinations.subscription import TopicSubscription
-from gateway.broker.core.waiting.memory import of_consumer, of_destination, of_subscription
+from gateway.broker.core.waiting.memory import (
+    MEMBER,
+    of_consumer,
+    of_destination,
+    of_subscription,
+)
 from gateway.broker.properties.names import OWN, is_wild
 from gateway.broker.properties.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.security.access import AccessRules, Operation
@@ -206,7 +211,7 @@ class EmbeddedConnection:
             broker.queue_patterns,
         )
         covered = len(broker.queue_patterns.covered(pattern.name))
-        routing.check_room(pattern, "consumer", consumer.weight + covered * of_consumer(""))
+        routing.check_room(pattern, "consumer", consumer.weight + covered * MEMBER)
         broker.memory.count_object(consumer.weight)
         broker.queue_patterns.add(consumer)
         return consumer

@@ -29,7 +29,7 @@ from gateway.broker.core.consumers.consumer import (
     untold,
 )
 from gateway.broker.core.destinations.queue import PhysicalQueue
-from gateway.broker.core.waiting.memory import of_consumer
+from gateway.broker.core.waiting.memory import MEMBER, of_consumer
 from gateway.broker.properties.names import OWN, Pattern
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
@@ -225,7 +225,7 @@ class PatternConsumer:
             return
         except DestinationStopped:
             return
-        member.weight = of_consumer("")
+        member.weight = MEMBER
         self.session.memory.count_object(member.weight)
         self._members[queue] = member
         self.session.remember(member)

@@ -23,6 +23,8 @@ ENTRY: Final = 16
 DESTINATION: Final = 5 * 1024
 SUBSCRIPTION: Final = 2 * 1024
 CONSUMER: Final = 3 * 1024
+#: And what a consumer of a pattern takes for each queue that it covers.
+MEMBER: Final = 768
 #: What a character of a name takes, and one of a selector, whose tree is larger than its text.
 _NAMED: Final = 4
 _SELECTING: Final = 32
