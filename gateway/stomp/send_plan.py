@@ -185,6 +185,7 @@ def plan_send(
         and _is_envelope(content_type)
     )
     copies = _copies(headers, texts, resolve) if len(texts) > 1 else ()
+    form = "" if envelope else form
     return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal, form)
 
 
@@ -264,19 +265,20 @@ def _is_envelope(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == CONTENT_TYPE
 
 
-def mapped(form: str, headers: Headers, body: bytes) -> tuple[Headers, bytes]:
+def mapped(form: str, each_headers: list[Headers], body: bytes) -> tuple[list[Headers], bytes]:
     """Return headers and body of the MapMessage that a text is.
 
     A text that is no map stays as it is, and its headers say why.
 
     :param form: in which it is written.
+    :param each_headers: for each destination.
     """
     try:
         encoded = encode_map(read_map(body.decode(), form))
     except ValueError as error:
-        extras = (*headers.extras, (TRANSFORMATION_ERROR, str(error)))
-        return headers.replace(extras=extras), body
-    return headers.replace(body_type=BodyType.MAP), encoded
+        why = (TRANSFORMATION_ERROR, str(error))
+        return [each.replace(extras=(*each.extras, why)) for each in each_headers], body
+    return [each.replace(body_type=BodyType.MAP) for each in each_headers], encoded
 
 
 def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int | None) -> Message:

@@ -9,6 +9,7 @@ that wait, too; which frames wait, and what becomes of them, is the session's bu
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -129,9 +130,12 @@ class Sending:
             (expires, ttl), expiring = expiry(own), True
         if ttl:
             expires = now_ms + ttl
+        each_headers = all_headers_of(head, plan, receipt)
+        if plan.form:
+            each_headers, body = mapped(plan.form, each_headers, body)
         messages = [
             self._message(plan, headers, body, expires if expiring else None)
-            for headers in all_headers_of(head, plan, receipt)
+            for headers in each_headers
         ]
         if self._keeps_timestamps and (time := own.get("timestamp")) is not None:
             stamp = timestamp(time)
@@ -153,8 +157,6 @@ class Sending:
         if plan.envelope and self._connection.administers:
             # What it was, and not what a transformer would make of it, which has had it before.
             return restore(plan, headers, body, expires)
-        if plan.form:
-            headers, body = mapped(plan.form, headers, body)
         message = Message(headers, body, expires=expires or 0)
         return message if self._transforming is None else self._transforming.incoming(message)
 
@@ -179,11 +181,13 @@ class Sending:
         asked, together = self._asked, self._together
         self.pending, self._asked, self._together = [], [], []
         target = self._target
-        while run:
-            taken = run
+        # All places are those of the whole run. No list is made anew for each that is refused.
+        first = answered = 0
+        while first < len(run):
+            taken = run[first:] if first else run
             behind = len(run)
             kept = -1
-            rejected: tuple[MessagingError, str | None] | None = None
+            refusal: MessagingError | None = None
             while taken:
                 try:
                     target.send(taken)
@@ -191,29 +195,33 @@ class Sending:
                 except MessageRejected as refused:
                     # Those before it are sent without it. One of them may be refused in its turn,
                     # for what the provider looks at later.
-                    index, behind = refused.index, refused.index + 1
-                    for start, end in together:
-                        if start <= index < end:
-                            index, behind = start, end
+                    at, behind = _copies(together, first + refused.index)
                     if isinstance(refused.cause, ProducersPaused):
-                        kept, rejected = index, None
+                        kept, refusal = at, None
                     else:
-                        kept, rejected = -1, (refused.cause, dict(asked).get(index))
-                    taken = taken[:index]
-            self._counters.messages_in += len(taken) if kept >= 0 else behind
+                        kept, refusal = -1, refused.cause
+                    taken = taken[: at - first]
+            end = first + len(taken)
+            self._counters.messages_in += (end if kept >= 0 else behind) - first
             if target is not self.session:
                 self._transactions.sent(target, taken)
-            self._receipt(target, [receipt for at, receipt in asked if at < len(taken)])
+            receipts: list[str] = []
+            while answered < len(asked) and asked[answered][0] < end:
+                receipts.append(asked[answered][1])
+                answered += 1
+            self._receipt(target, receipts)
             if kept >= 0:
                 self._keep(run[kept:], kept, asked, together)
                 break
-            if rejected is None:
+            if refusal is None:
                 break
-            if not self._refuse(*rejected):
+            receipt = None
+            if answered < len(asked) and asked[answered][0] == end:
+                receipt = asked[answered][1]
+                answered += 1
+            if not self._refuse(refusal, receipt):
                 return False
-            run = run[behind:]
-            asked = [(at - behind, receipt) for at, receipt in asked if at >= behind]
-            together = [(at - behind, end - behind) for at, end in together if at >= behind]
+            first = behind
         if not self.blocked and (self.kept or not target.writable()):
             self.blocked = True
             target.on_writable(self._writable)
@@ -268,6 +276,18 @@ class Sending:
         """Drop the run, without notice: the client is gone."""
         self.pending, self.kept = [], False
         self._fail, self._refuse, self._resumed = forget, _refuses, nothing
+
+
+def _copies(together: list[tuple[int, int]], at: int) -> tuple[int, int]:
+    """Return where the copies of a SEND begin and end, by the place of one of them."""
+    index = bisect_right(together, at, key=_start) - 1
+    if index >= 0 and at < together[index][1]:
+        return together[index]
+    return at, at + 1
+
+
+def _start(place: tuple[int, int]) -> int:
+    return place[0]
 
 
 def _refuses(error: BaseException, receipt: str | None) -> bool:

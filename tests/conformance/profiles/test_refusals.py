@@ -72,6 +72,19 @@ def test_what_follows_a_send_that_the_broker_refuses_is_sent(
     assert client.message().text == "1"
 
 
+def test_many_refusals_in_a_row(join: Join, name: str) -> None:
+    client = join("activemq", "1.1")
+    client.put(full("activemq", "1.1"), "1")
+    count = 3000
+    for number in range(count):
+        destination = f"/queue/{name}" if number % 3 == 0 else full("activemq", "1.1")
+        client.send("SEND", {"destination": destination, "receipt": str(number)}, "x")
+    answers = [client.frame() for _ in range(count)]
+    assert [each["receipt-id"] for each in answers] == [str(each) for each in range(count)]
+    wanted = ["RECEIPT" if number % 3 == 0 else "ERROR" for number in range(count)]
+    assert [each.command for each in answers] == wanted
+
+
 def test_all_or_none_of_the_destinations_get_what_is_refused(join: Join, name: str) -> None:
     client = join("activemq")
     client.put(full("activemq"), "only")
