@@ -54,6 +54,7 @@ FOLDERS: Final[dict[str, str]] = {
     "tests/hostile": PROCESS,
     "tests/interop": PROCESS,
     "tests/takeover": PROCESS,
+    "tests/why": PROCESS,
 }
 #: Fixtures that bring a mark along.
 FIXTURES: Final = {

@@ -34,6 +34,8 @@ from gateway.admin.service.metrics import (
 from gateway.admin.service.ownership_resources import Ownership, OwnershipResources
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
+from gateway.admin.service.why_resources import StandbyWhyResources, WhyResources
+from gateway.admin.why.explain import Explanations, Sources
 from gateway.bridges import StompBridge
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.xa_administration import BranchAdministration
@@ -47,11 +49,11 @@ from gateway.instance.logs import Logs
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
-from gateway.journal.journal import Journal
+from gateway.journal.journal import SEGMENT_AGE, Journal
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
-from gateway.stomp.service import Client
+from gateway.stomp.service import Client, StompService
 from gateway.tls import server_files
 
 #: What the access control file calls the service that administrators connect to.
@@ -115,6 +117,21 @@ def admin_service(
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
             _listeners(bridges),
             OwnershipResources(ownership),
+            WhyResources(
+                Explanations(
+                    Sources(
+                        reactor,
+                        provider,
+                        credentials,
+                        bridges,
+                        partial(_stomp_service, bridges),
+                        partial(_owners, bridges),
+                        journal,
+                        configuration.layout.journal,
+                        settings[SEGMENT_AGE],
+                    )
+                )
+            ),
         ],
         administrators(users, rules),
         port_mapper.register,
@@ -139,7 +156,7 @@ def standby_admin_service(
     return AdminService(
         reactor,
         AdminOptions.read(configuration.settings),
-        [OwnershipResources(ownership)],
+        [OwnershipResources(ownership), StandbyWhyResources(ownership)],
         administrators(users, rules),
         port_mapper.register,
         tls,
@@ -199,17 +216,27 @@ def _broker(
     def clients() -> list[Client]:
         return [client for stomp in _stomp(bridges) for client in stomp.service.clients]
 
-    def holders() -> dict[int, str]:
-        return {
-            id(connection): f"bridge {jms.name}, {whose}"
-            for jms in map(as_jms, bridges.bridges)
-            if jms is not None
-            for connection, whose in jms.open_connections()
-        }
-
     return BrokerAdministration(
-        provider, clients, holders=holders, varhome=str(configuration.layout.varhome), store=store
+        provider,
+        clients,
+        holders=partial(_owners, bridges),
+        varhome=str(configuration.layout.varhome),
+        store=store,
     )
+
+
+def _owners(bridges: BridgeServiceManager) -> dict[int, str]:
+    """What of this process has which connection, by the ``id`` of each."""
+    return {
+        id(connection): f"bridge {jms.name}, {whose}"
+        for jms in map(as_jms, bridges.bridges)
+        if jms is not None
+        for connection, whose in jms.open_connections()
+    }
+
+
+def _stomp_service(bridges: BridgeServiceManager) -> StompService | None:
+    return next((stomp.service for stomp in _stomp(bridges)), None)
 
 
 def _listeners(bridges: BridgeServiceManager) -> ListenerResources:

@@ -27,6 +27,7 @@ from gateway.broker.core.destinations.queue_pattern import QueuePatterns
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
 from gateway.broker.core.limit_reports import LimitReports, UseReports
+from gateway.broker.core.refusals import Refusals
 from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.reach import Reach
@@ -37,7 +38,6 @@ from gateway.broker.properties.destination_properties import DestinationProperti
 from gateway.broker.properties.names import check_name, is_wild
 from gateway.broker.properties.pause import taken_from
 from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
-from gateway.broker.sessions.refusals import Refusals
 from gateway.broker.store.interface import (
     DestinationRow,
     Store,

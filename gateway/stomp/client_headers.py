@@ -85,6 +85,11 @@ def check_durable(headers: Headers, queue: bool) -> None:
             )
 
 
+def unused(headers: Headers) -> tuple[str, ...]:
+    """Return the names of SUBSCRIBE's headers that mean nothing here, such as another broker's."""
+    return tuple([name for name in headers if name not in _USED])
+
+
 def selector(headers: Headers) -> str | None:
     """Return the selector of SUBSCRIBE, None where it has no selector.
 
@@ -215,6 +220,29 @@ _POLICY: Final = (
     "useExponentialBackOff",
     "backOffMultiplier",
     "maximumRedeliveryDelay",
+)
+
+
+#: Headers of SUBSCRIBE that are used, in one profile or in all.
+_USED: Final = frozenset(
+    (
+        "ack",
+        "browser",
+        "consumer-window-size",
+        "content-length",
+        "destination",
+        ENVELOPE,
+        "id",
+        "receipt",
+        "selector",
+        "subscription-type",
+        "transaction",
+        *DURABLE_NAMES,
+        *NO_LOCALS,
+        *PREFETCHES,
+        *_DURABLES,
+        *[f"activemq.{name}" for name in _POLICY],
+    )
 )
 
 

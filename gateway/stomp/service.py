@@ -231,6 +231,15 @@ class StompService:
             if each.session.connection is not None
         ]
 
+    @property
+    def sessions(self) -> dict[int, Session]:
+        """The sessions of CONNECTED clients, by the ``id`` of the connection behind each."""
+        return {
+            id(each.session.connection): each.session
+            for each in self._admission.connections
+            if each.session.connection is not None
+        }
+
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
         """End the connections of clients whose certificates are revoked.
 

@@ -14,6 +14,7 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   list    bridge [-bn NAME] [-t TYPE]
   list    link   -bn NAME [-ln NAME]
   query   link   -bn NAME [-ln NAME]
+  why     link   -bn NAME -ln NAME
   watch   bridge [-t TYPE], watch link -bn NAME [-ln NAME]
   start   bridge [-bn NAME] [-t TYPE], start link -bn NAME -ln NAME
   stop    bridge [-bn NAME] [-t TYPE], stop link -bn NAME -ln NAME
@@ -58,8 +59,9 @@ Examples:
   Start a bridge without being asked:
       imqbridgemgr start bridge -bn mq2external -f -u admin -passfile /etc/mq/passfile
 
-  What a link does, how fast, and what went wrong last:
+  What a link does, how fast, and what went wrong last; and why it moves nothing:
       imqbridgemgr query link -bn mq2external -ln link1 -u admin
+      imqbridgemgr why link -bn mq2external -ln link1 -u admin
 
   Heed a changed XML file; links that it does not change keep running:
       imqbridgemgr validate mq2external.xml && imqbridgemgr reload bridge -bn mq2external -u admin
@@ -109,6 +111,10 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   takeover bkr   -n BROKERID
   quiesce bkr
   shutdown bkr
+  why     dst    -t q|t -n NAME
+  why     msg    -id ID
+  why     cxn    -id ID
+  why     link   -bn BRIDGE -ln LINK
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -u NAME          the administrator; asked for if not given
@@ -121,6 +127,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
                    of purge and destroy useDMQ=true: the messages go to mq.sys.dmq, else they are gone
   -pst TYPE        for whom a destination is paused; default ALL. Without -n: all destinations
   -tmp             temporary destinations, too
+  -id ID           of why: a message, or a connection
+  -bn NAME         a bridge            -ln NAME   a link of it
   -selector TEXT   only messages that this JMS selector matches
   -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
   -f               do not ask whether it shall be done, nor for a password
@@ -143,6 +151,11 @@ Examples:
 
   A queue that holds ten messages and then gives up the oldest to the dead message queue:
       imqcmd create dst -t q -n orders -o maxNumMsgs=10 -o limitBehavior=REMOVE_OLDEST -u admin
+
+  Why the messages of a queue are not delivered, where a message is, why a client receives nothing:
+      imqcmd why dst -t q -n orders -u admin
+      imqcmd why msg -id ID-4f2a-17 -u admin
+      imqcmd why cxn -id 5 -u admin
 
   Which process owns the broker, and which stand by; then have another one own it:
       imqcmd list bkr -u admin

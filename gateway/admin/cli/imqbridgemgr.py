@@ -34,6 +34,7 @@ from gateway.admin.cli.commands import (
 )
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
 from gateway.admin.cli.render import table
+from gateway.admin.cli.why import WHY_LINK
 from gateway.instance.levels import ALIASES, LEVELS
 
 PROGRAM: Final = "imqbridgemgr"
@@ -380,6 +381,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         done=lambda options: f"Successfully queried the {'link' if options.link else 'links'}.",
         needs=("-bn",),
     ),
+    ("why", "link"): WHY_LINK,
     ("watch", "bridge"): Command(ask=request("GET", _ALL, "type"), run=_watch),
     ("watch", "link"): Command(ask=_list_links, run=_watch, needs=("-bn",)),
     ("reload", "bridge"): Command(

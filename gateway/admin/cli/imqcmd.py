@@ -29,6 +29,7 @@ from gateway.admin.cli.commands import (
 )
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
 from gateway.admin.cli.render import listed, table
+from gateway.admin.cli.why import WHY
 from gateway.broker.properties.pause import TYPES as PAUSES
 
 PROGRAM: Final = "imqcmd"
@@ -410,6 +411,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
             ("shutdown", "shut down", "shut down", "Shutting down"),
         )
     },
+    **WHY,
 }
 #: Options with a value, and their attributes. Each is for some commands only.
 _VALUES: Final = {
@@ -422,6 +424,9 @@ _VALUES: Final = {
     "-msgID": "message_id",
     "-maxNumMsgsRetrieved": "limit",
     "-pst": "pause",
+    "-id": "id",
+    "-bn": "bridge",
+    "-ln": "link",
 }
 _FLAGS: Final = {"-tmp": "temporary"}
 #: In the order in which they are checked.
@@ -437,6 +442,9 @@ _PARTICULAR: Final = {
     "-msgID": "message_id",
     "-maxNumMsgsRetrieved": "limit",
     "-pst": "pause",
+    "-id": "id",
+    "-bn": "bridge",
+    "-ln": "link",
 }
 
 
@@ -479,7 +487,7 @@ def _convert(options: Namespace) -> None:
     options.properties = _properties(options.properties or ())
     if options.subcommand in ("purge", "destroy"):
         options.use_dmq = _use_dmq(options.properties)
-    if options.argument == "msg" and options.type != "queue":
+    if options.argument == "msg" and options.subcommand != "why" and options.type != "queue":
         raise UsageError(
             "-t t: only the messages of queues can be looked at; a topic keeps none, and its subscriptions are in 'list dur'"
         )

@@ -190,15 +190,14 @@ class EmbeddedProvider:
                 return succeed(None)
         elif spec.durable_name is not None:
             place = self.broker.durables.get((client_id or "", spec.durable_name))
-        return succeed(_NOTHING) if place is None else _waiting_at(place)
+        return succeed(_NOTHING) if place is None else waiting_at(place)
 
     def _waiting_for_pattern(self, spec: ConsumerSpec) -> Deferred[Waiting | None]:
         """The sum over the queues that exist; with a selector it is not known."""
         if spec.selector is not None:
             return succeed(Waiting(-1, -1))
         every = [
-            _waiting_at(queue)
-            for queue in self.broker.queue_patterns.covered(spec.destination.name)
+            waiting_at(queue) for queue in self.broker.queue_patterns.covered(spec.destination.name)
         ]
 
         def add(found: list[Waiting | None]) -> Waiting:
@@ -289,7 +288,7 @@ class Endings:
             self._look_by(min(self._ends.values()))
 
 
-def _waiting_at(place: Dispatched) -> Deferred[Waiting | None]:
+def waiting_at(place: Dispatched) -> Deferred[Waiting | None]:
     """Count what no consumer has, and find the oldest.
 
     Of each priority only the first message is looked at, and read from the store at most.

@@ -16,12 +16,12 @@ from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.limit_reports import LimitReports, UseReports
+from gateway.broker.core.refusals import Refusals
 from gateway.broker.core.waiting.memory import Memory, of_destination
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.names import is_wild
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
-from gateway.broker.sessions.refusals import Refusals
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,

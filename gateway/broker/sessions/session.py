@@ -30,6 +30,7 @@ from gateway.broker.sessions.routing import Routing
 from gateway.broker.store.interface import StoreError
 from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.completions import Completion, Completions
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
     MessageRejected,
     MessagingError,
@@ -289,6 +290,10 @@ class EmbeddedSession(PatternOwner):
     def held_back(self) -> list[str]:
         """Return what holds the sender back now, in words; nothing if it may send."""
         return self._backpressure.reasons()
+
+    def blocked_by(self) -> list[Destination]:
+        """Return the destinations at their limits that hold the sender back."""
+        return [physical.destination for physical in self._backpressure.blocked]
 
     def hold_back(self, physical: PhysicalDestination) -> None:
         """Hold the sender back if the destination is at its limit.

@@ -192,14 +192,14 @@ def condition(node: Node) -> Condition:
         case Like(negated, identifier, pattern, escape):
             return _string_test(identifier, like(pattern, escape), negated)
         case IsNull(negated, identifier):
-            operand = _operand(identifier)
+            operand = value_reader(identifier)
             if negated:
                 return lambda properties, message: operand(properties, message) is not None
             return lambda properties, message: operand(properties, message) is None
         case Literal(value):
             return lambda properties, message: value is True
         case _:
-            return _flag(_operand(node))
+            return _flag(value_reader(node))
 
 
 def cost(node: Node) -> int:
@@ -288,7 +288,7 @@ def _as_boolean(value: Value) -> bool | None:
 
 
 def _string_test(identifier: Identifier, test: Callable[[str], bool], negated: bool) -> Condition:
-    operand = _operand(identifier)
+    operand = value_reader(identifier)
 
     def string_test(properties: _Properties, message: Message) -> bool | None:
         value = operand(properties, message)
@@ -330,7 +330,7 @@ def _comparison(node: Comparison) -> Condition:
     if isinstance(left, Identifier) and isinstance(right, Literal):
         value = right.value
         if isinstance(value, str):
-            return _equals_string(_operand(left), value, sign)
+            return _equals_string(value_reader(left), value, sign)
         if not isinstance(value, bool) and (isinstance(value, float) or abs(value) <= EXACT_DOUBLE):
             return _compares_literal(_numeric(left), value, sign)
     if sign not in ("=", "<>"):
@@ -419,14 +419,14 @@ def _value(node: Node) -> _Operand:
     """An operand of any type."""
     match node:
         case Literal() | Identifier():
-            return _operand(node)
+            return value_reader(node)
         case Sign() | Arithmetic():
             return _numeric(node)
         case _:
             return condition(node)
 
 
-def _operand(node: Node) -> _Operand:
+def value_reader(node: Node) -> _Operand:
     """An operand as it is."""
     match node:
         case Identifier(name):
@@ -464,7 +464,7 @@ def _numeric(node: Node) -> _Numeric:
             return _arithmetic(
                 _numeric(first), [(OPERATIONS[sign], _numeric(term)) for sign, term in rest]
             )
-    operand = _operand(node)
+    operand = value_reader(node)
     return lambda properties, message: as_number(operand(properties, message))
 
 

@@ -170,6 +170,7 @@ class Subscription:
         "session",
         "spec",
         "transacted",
+        "unused",
         "version",
     )
 
@@ -251,6 +252,8 @@ class Subscription:
         self._overdrawn = 0
         self._holds = Hold.STARTING
         self._running = False
+        #: Headers of its SUBSCRIBE that mean nothing here.
+        self.unused: tuple[str, ...] = ()
         self.consumer: Consumer
 
     def attach(self) -> None:
@@ -260,6 +263,16 @@ class Subscription:
         """
         self.consumer = self.session.consumer(self.spec, self.deliver, self._failed)
         self.consumer.grant(self._window, self._octets)
+
+    @property
+    def holds(self) -> Hold:
+        """Why nothing is delivered just now."""
+        return self._holds
+
+    @property
+    def unsent(self) -> int:
+        """Octets for its client that the client's kernel has not taken."""
+        return self._output.unsent
 
     def hold(self, reason: Hold) -> None:
         """Deliver nothing while ``reason`` stands."""

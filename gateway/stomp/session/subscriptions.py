@@ -252,6 +252,7 @@ class Subscriptions:
             if not transacted:
                 session.close()
             raise
+        subscription.unused = client_headers.unused(given)
         return subscription
 
     def await_reply(self, id: str, destination: Destination) -> None:

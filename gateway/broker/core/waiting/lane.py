@@ -109,6 +109,29 @@ class PriorityLane:
                 return
             yield message
 
+    def find(self, seq: int) -> Message | None:
+        """Return a message that is in memory; it stays."""
+        window, returned = self.window, self.returned
+        index = bisect_left(window, seq, key=seq_of)
+        if index < len(window) and window[index].seq == seq:
+            return window[index]
+        index = bisect_left(returned, -seq, key=_backwards)
+        return returned[index] if index < len(returned) and returned[index].seq == seq else None
+
+    def before(self, seq: int) -> int:
+        """Count the messages of this priority that are delivered before a seq."""
+        returned = self.returned
+        behind = sum([each < seq for each in self.reading])
+        behind += bisect_left(self._seqs, seq, self._start) - self._start
+        behind -= sum([each < seq for each in self._gone])
+        later = bisect_left(returned, -seq + 1, key=_backwards)
+        return bisect_left(self.window, seq, key=seq_of) + len(returned) - later + behind
+
+    @property
+    def count(self) -> int:
+        """How many messages wait in it."""
+        return len(self.window) + len(self.returned) + self.behind
+
     def pluck(self, seqs: Sequence[int]) -> list[Message]:
         """Take out of memory those of these that are there."""
         if len(seqs) < _MANY:

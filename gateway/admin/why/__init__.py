@@ -1,0 +1,1 @@
+"""Why a message is not delivered: its causes."""

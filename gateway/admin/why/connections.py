@@ -1,0 +1,157 @@
+"""Why a connection receives nothing, or cannot send.
+
+Plain functions of a connection of the broker and of the STOMP session in front of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gateway.admin.why.cause import (
+    Cause,
+    CauseKind,
+    command,
+    counted,
+    listing,
+    moment,
+    quoted,
+    spoken,
+    why_destination,
+)
+from gateway.admin.why.consumers import PlaceFacts, consumer_causes
+from gateway.admin.why.destinations import sample_causes, subscription_causes
+from gateway.admin.why.facts import Facts, Holder
+from gateway.admin.why.links import link_causes
+from gateway.admin.why.selectors import SAMPLE
+from gateway.broker.broker import Broker
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.sessions.connection import EmbeddedConnection
+from gateway.messaging.destination import Destination
+
+#: Consumers of one connection that are looked at.
+_MOST_CONSUMERS = 200
+
+
+def connection_causes(
+    broker: Broker, connection: EmbeddedConnection, facts: Facts, found: list[Cause]
+) -> Iterator[None]:
+    """Find why a connection receives nothing or cannot send, in short steps."""
+    who = facts.who(connection)
+    found += _held_back(connection, who)
+    found += _open_transactions(connection, who)
+    stomp = facts.sessions.get(id(connection))
+    if stomp is not None and stomp.held.is_full:
+        found.append(
+            Cause(
+                CauseKind.FLOW_CONTROL,
+                f"The frames of {who} that wait for room are as many as the gateway keeps: nothing more is read from it.",
+                {"connection": connection.number},
+                "See what holds it back, above.",
+            )
+        )
+    yield
+    owner = facts.owners.get(id(connection), "")
+    for link in facts.links:
+        if owner.startswith(f"bridge {link.status.bridge}, link {link.status.name}, "):
+            found += link_causes(link, facts.now_ms)
+    consumers: list[EmbeddedConsumer] = [
+        consumer
+        for session in list(connection.sessions)
+        for consumer in session.consumers
+        if isinstance(consumer, EmbeddedConsumer)
+    ][:_MOST_CONSUMERS]
+    if not consumers and not any(session.consumers for session in connection.sessions):
+        found.append(
+            Cause(
+                CauseKind.NO_SUBSCRIPTION,
+                f"{who[0].upper()}{who[1:]} has no subscription, so nothing is delivered to it; it has sent {counted(connection.routing.origin.sent)}.",
+                {"sent": connection.routing.origin.sent},
+                "Have the client SUBSCRIBE; see its connection:",
+                command("imqcmd", "query", "cxn", "-n", connection.number),
+            )
+        )
+    for holder in list(facts.holders(consumers)):
+        yield
+        yield from _of_consumer(broker, holder, facts, found)
+
+
+def _held_back(connection: EmbeddedConnection, who: str) -> Iterator[Cause]:
+    reasons: dict[str, None] = {}
+    blocked = []
+    for session in list(connection.sessions):
+        reasons.update(dict.fromkeys(session.held_back()))
+        blocked += session.blocked_by()
+    if reasons:
+        yield Cause(
+            CauseKind.FLOW_CONTROL,
+            f"What {who} sends is held back: {listing(list(reasons))}.",
+            {"connection": connection.number, "reasons": len(reasons)},
+            "Ask what holds the destination:" if blocked else "See what the broker says:",
+            why_destination(blocked[0]) if blocked else command("imqcmd", "query", "bkr"),
+        )
+
+
+def _open_transactions(connection: EmbeddedConnection, who: str) -> Iterator[Cause]:
+    sent = acknowledged = 0
+    for session in list(connection.sessions):
+        sent += len(session.transaction.sends)
+        acknowledged += session.transaction.acknowledged_count
+    if sent or acknowledged:
+        yield Cause(
+            CauseKind.OPEN_TRANSACTION,
+            f"{who[0].upper()}{who[1:]} has an open transaction with {counted(sent)} sent and {acknowledged} acknowledged: none of that counts before COMMIT.",
+            {"sent": sent, "acknowledged": acknowledged},
+            "Have the client COMMIT or ABORT, or end its connection, which rolls back:",
+            command("imqcmd", "destroy", "cxn", "-n", connection.number),
+        )
+
+
+def _of_consumer(
+    broker: Broker, holder: Holder, facts: Facts, found: list[Cause]
+) -> Iterator[None]:
+    consumer = holder.consumer
+    source = consumer.source
+    if isinstance(source, TopicSubscription):
+        found += subscription_causes(broker, source, facts)
+        if not source.dispatch.backlog.waiting and not consumer.outstanding:
+            found.append(_idle(holder, source.pattern))
+        return
+    if not isinstance(source, PhysicalQueue):
+        return
+    backlog = source.dispatch.backlog
+    place = PlaceFacts(
+        spoken(source.destination),
+        backlog.waiting,
+        consumer.outstanding,
+        [holder],
+        broker.unacknowledged.held_back,
+    )
+    found += consumer_causes(place)
+    if backlog.waiting:
+        sample = []
+        for message in Cursor(backlog).ahead():
+            sample.append(message)
+            if len(sample) >= SAMPLE:
+                break
+        yield
+        yield from sample_causes(source, place, sample, found)
+    elif not consumer.outstanding:
+        found.append(_idle(holder, source.destination))
+
+
+def _idle(holder: Holder, destination: Destination) -> Cause:
+    given = (
+        f"it was given messages last at {moment(holder.consumer.handed_ms)}"
+        if holder.consumer.handed_ms
+        else "it was given none yet"
+    )
+    return Cause(
+        CauseKind.NOTHING_WAITS,
+        f"Nothing waits in {spoken(destination)} for subscription {quoted(holder.name)} of {holder.who}; {given}.",
+        {"connection": holder.connection},
+        "If messages should be there, ask about the destination:",
+        why_destination(destination),
+    )

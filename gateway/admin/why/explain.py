@@ -1,0 +1,472 @@
+"""Explain why something is not delivered, to an operator who asks.
+
+Gathers what is known at that moment, asks the functions of this package, and ranks what they find.
+What looks at many things is done in short steps between the work for clients: a queue of 100,000
+messages is asked about by a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.threads import deferToThreadPool
+
+from bridge.config.model import Link
+from bridge.link.status import BridgeState
+from bridge.manager import Bridge, BridgeServiceManager
+from gateway.admin.service.bridge_resources import as_jms
+from gateway.admin.service.browsing import quoted as literal
+from gateway.admin.service.browsing import reader
+from gateway.admin.service.requests import Refused
+from gateway.admin.why.broker import broker_causes
+from gateway.admin.why.cause import Answer, Cause, CauseKind, command, counted, ranked, spoken
+from gateway.admin.why.connections import connection_causes
+from gateway.admin.why.destinations import (
+    empty_cause,
+    queue_causes,
+    topic_causes,
+    transaction_causes,
+)
+from gateway.admin.why.facts import Facts, LinkFacts
+from gateway.admin.why.journeys import Journey, read_journey
+from gateway.admin.why.limits import refusal_causes
+from gateway.admin.why.links import link_causes, unknown_links
+from gateway.admin.why.messages import (
+    Found,
+    absent_causes,
+    dead_cause,
+    destination_of,
+    duplicate_causes,
+    find_message,
+    found_causes,
+    journey_causes,
+    seq_of_id,
+    unknown_of_journal,
+)
+from gateway.admin.why.names import absent_cause, find_near, near_cause, temporary_name
+from gateway.admin.why.selectors import SAMPLE
+from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.durability.rows import BLOCK
+from gateway.broker.sessions.provider import EmbeddedProvider, waiting_at
+from gateway.journal.journal import Journal
+from gateway.messaging.dead import BRIDGE_SOURCE_MESSAGE_ID, DMQ
+from gateway.messaging.destination import Destination, Kind, Queue
+from gateway.messaging.errors import MessagingError
+from gateway.messaging.message import Message
+from gateway.messaging.provider import Credentials
+from gateway.stomp.service import StompService
+
+#: Seconds that the dead message queues are looked through.
+_DEAD_S: Final = 3.0
+#: Seconds that the store may take to say what is first in a queue.
+_STORE_S: Final = 2.0
+#: Characters of what is asked about.
+_LONGEST: Final = 1024
+_KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What explanations are made from.
+
+    :param reactor: the clock, and whose threads read the journal.
+    :param credentials: as whom the dead message queues are browsed.
+    :param stomp: the STOMP bridge; None without one.
+    :param owners: what in this process has a connection, by the ``id`` of each.
+    :param folder: the journal's, and
+    :param segment_age: the seconds after which a segment of it is whole.
+    """
+
+    reactor: Any
+    provider: EmbeddedProvider
+    credentials: Callable[[], Credentials]
+    bridges: BridgeServiceManager
+    stomp: Callable[[], StompService | None]
+    owners: Callable[[], dict[int, str]]
+    journal: Journal
+    folder: Path
+    segment_age: float
+
+
+class Explanations:
+    """Answers of why something is not delivered."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources: Final = sources
+        self._provider: Final = sources.provider
+        self._broker: Final = sources.provider.broker
+
+    # --- what can be asked
+
+    async def destination(self, type: str, name: str) -> Answer:
+        """Explain why messages of a destination are not delivered.
+
+        :raises Refused: there is no such type.
+        """
+        kind = _KINDS.get(type)
+        if kind is None:
+            raise Refused(
+                f"'{type}' is no type of a destination; expected queue or topic", "bad_request"
+            )
+        wanted = Destination(kind, name[:_LONGEST])
+        physical = self._broker.find(wanted)
+        if physical is None and temporary_name(name):
+            physical = self._broker.find(Destination(kind, temporary_name(name), True))
+        facts = self._facts(physical.destination if physical is not None else wanted)
+        found = list(broker_causes(self._broker, facts))
+        unknown = unknown_links(facts.stopped)
+        if physical is None:
+            await self._absent(wanted, facts, found)
+            return Answer(
+                f"Why messages of {spoken(wanted)} are not delivered", ranked(found), unknown
+            )
+        waiting, sample, unknown = await self._of_destination(physical, facts, found, unknown)
+        return Answer(
+            f"Why messages of {spoken(physical.destination)} are not delivered",
+            ranked(found),
+            unknown,
+            len(sample),
+            waiting,
+        )
+
+    async def message(self, id: str) -> Answer:
+        """Explain where a message is and why it is not delivered."""
+        id = id[:_LONGEST]
+        broker, seq = self._broker, seq_of_id(self._broker, id)
+        facts = self._facts(None)
+        found = list(broker_causes(broker, facts))
+        places: list[Found] = []
+        if seq:
+            await self._stepwise(find_message(broker, facts, seq, places))
+        for place in places:
+            found += found_causes(place, facts)
+        unknown: list[str] = []
+        asked = {destination_of(place) for place in places if place.state == "waiting"}
+        for destination in list(asked)[:3]:
+            physical = broker.find(destination)
+            if physical is not None:
+                more: list[Cause] = []
+                of_it = self._facts(destination)
+                await self._of_destination(physical, of_it, more, [])
+                found += [cause for cause in more if cause.kind not in _NOT_OF_ONE]
+        if not places:
+            copies, late = await self._dead(id)
+            found += [dead_cause(copy, queue, id) for queue, copy in copies]
+            unknown += late
+            journey = await self._journey(id)
+            found += journey_causes(journey, id)
+            if not copies and not journey.steps:
+                found += absent_causes(broker, id, seq)
+                await self._stepwise(duplicate_causes(broker, id, found))
+            if not copies:
+                unknown += unknown_of_journal(
+                    journey, self._sources.journal.standing(), self._sources.segment_age
+                )
+        where = f": it is in {places[0].name}" if places else ""
+        return Answer(f"Why message {id} is not delivered{where}", ranked(found), unknown)
+
+    async def connection(self, number: int) -> Answer:
+        """Explain why a connection receives nothing, or cannot send.
+
+        :raises Refused: there is no such connection.
+        """
+        connection = next(
+            (each for each in self._provider.connections if each.number == number), None
+        )
+        if connection is None:
+            raise Refused(
+                f"there is no connection {number}: it has ended, or is another broker's; 'imqcmd list cxn' lists those there are",
+                "no_connection",
+                HTTPStatus.NOT_FOUND,
+            )
+        facts = self._facts(None)
+        found = list(broker_causes(self._broker, facts))
+        await self._stepwise(connection_causes(self._broker, connection, facts, found))
+        return Answer(
+            f"Why {facts.who(connection)} receives nothing, or cannot send", ranked(found)
+        )
+
+    async def link(self, bridge_name: str, link_name: str) -> Answer:
+        """Explain why a link moves nothing.
+
+        :raises Refused: there is no such link.
+        :raises UnknownBridge: there is no such bridge.
+        """
+        bridge = self._sources.bridges.find(bridge_name)
+        subject = f"Why link {link_name} of bridge {bridge_name} moves nothing"
+        if bridge.state in (BridgeState.STOPPED, BridgeState.STOPPING):
+            problem = f": {bridge.problem}" if bridge.problem else ""
+            cause = Cause(
+                CauseKind.BRIDGE_STOPPED,
+                f"Bridge {bridge_name} is {bridge.state.value}, and its links with it{problem}.",
+                {},
+                "Start it:",
+                command("imqbridgemgr", "start", "bridge", "-bn", bridge_name),
+            )
+            return Answer(subject, [cause])
+        link = next((each for each in bridge.links() if each.name == link_name), None)
+        if link is None:
+            known = ", ".join(each.name for each in bridge.links()) or "no link at all"
+            raise Refused(
+                f"there is no link {link_name} in bridge {bridge_name}; those that there are: {known}",
+                "BSJ4019",
+                HTTPStatus.NOT_FOUND,
+            )
+        await link.look()
+        facts = self._facts(None)
+        found = list(broker_causes(self._broker, facts))
+        of_link = next(
+            each
+            for each in facts.links
+            if (each.status.bridge, each.status.name) == (bridge_name, link_name)
+        )
+        found += link_causes(of_link, facts.now_ms)
+        for end in (of_link.source, of_link.target):
+            physical = None if end is None else self._broker.find(end)
+            if physical is not None and end is not None:
+                more: list[Cause] = []
+                await self._of_destination(physical, self._facts(end), more, [])
+                wanted = _OF_SOURCE if end == of_link.source else _OF_TARGET
+                found += [cause for cause in more if cause.kind in wanted]
+        return Answer(subject, ranked(found), (), 0, max(0, of_link.status.waiting))
+
+    # --- what they are made of
+
+    async def _of_destination(
+        self,
+        physical: PhysicalQueue | PhysicalTopic,
+        facts: Facts,
+        found: list[Cause],
+        unknown: list[str],
+    ) -> tuple[int, Sequence[Message], list[str]]:
+        """Find the causes of one destination.
+
+        :returns: how many wait, the sample of them, and what is not known.
+        """
+        broker = self._broker
+        sample: list[Message] = []
+        before = len(found)
+        if isinstance(physical, PhysicalQueue):
+            waiting = physical.dispatch.backlog.waiting
+            oldest_ms = 0
+            if waiting and not broker.turn.suspended:
+                oldest_ms = await self._oldest(physical)
+                sample = await self._sample(physical)
+            await self._stepwise(queue_causes(broker, physical, facts, oldest_ms, sample, found))
+            if len(sample) < waiting and any(
+                each.consumer.selector is not None
+                for each in facts.holders(physical.dispatch.consumers)
+            ):
+                unknown = [
+                    *unknown,
+                    f"Of {waiting} messages that wait the first {len(sample)} were looked at; further ones may match.",
+                ]
+        else:
+            waiting = sum([each.dispatch.backlog.waiting for each in physical.subscriptions])
+            await self._stepwise(topic_causes(broker, physical, facts, found))
+        if not physical.count:
+            near: list[tuple[float, PhysicalQueue | PhysicalTopic]] = []
+            await self._stepwise(find_near(physical.destination, broker.destinations, near))
+            cause = near_cause(physical.destination, True, near)
+            if cause is not None:
+                found.append(cause)
+            if len(found) == before:
+                found.append(empty_cause(physical))
+        return waiting, sample, unknown
+
+    async def _absent(self, wanted: Destination, facts: Facts, found: list[Cause]) -> None:
+        found.append(absent_cause(wanted, self._broker.creatable(wanted)))
+        found += refusal_causes(wanted, facts.refusals, facts.now_ms)
+        if not temporary_name(wanted.name):
+            near: list[tuple[float, PhysicalQueue | PhysicalTopic]] = []
+            await self._stepwise(find_near(wanted, self._broker.destinations, near))
+            cause = near_cause(wanted, False, near)
+            if cause is not None:
+                found.append(cause)
+        await self._stepwise(transaction_causes(self._broker, facts, wanted, found))
+
+    async def _oldest(self, queue: PhysicalQueue) -> int:
+        waiting = await self._soon(waiting_at(queue))
+        return -1 if waiting is None else waiting.oldest_ms
+
+    async def _sample(self, queue: PhysicalQueue) -> list[Message]:
+        """Return the first messages that wait, also from the store."""
+        cursor = Cursor(queue.dispatch.backlog)
+        messages = list(islice(cursor.ahead(), SAMPLE))
+        seqs = cursor.stored_ahead(BLOCK) if not messages else None
+        if seqs:
+            read: Deferred[Sequence[Message]] = Deferred()
+            with queue.changes.turn:
+                queue.changes.fetch(seqs, read.callback)
+            messages = list(await self._soon(read) or ())
+        return messages
+
+    async def _dead(self, id: str) -> tuple[list[tuple[Destination, Message]], list[str]]:
+        """Look for a dead message.
+
+        :returns: queues and copies, and what was not looked at.
+        """
+        copies: list[tuple[Destination, Message]] = []
+        unknown: list[str] = []
+        selector = f"JMSMessageID = {literal(id)} OR {BRIDGE_SOURCE_MESSAGE_ID} = {literal(id)}"
+        for queue in self._dead_queues():
+            physical = self._broker.find(queue)
+            if physical is None or not physical.count or self._broker.turn.suspended:
+                continue
+            looking = Deferred.fromCoroutine(self._browsed(queue, selector))
+            looking.addTimeout(_DEAD_S, self._sources.reactor)
+            try:
+                copies += [(queue, copy) for copy in await looking]
+            except (TimeoutError, MessagingError):
+                find = command(
+                    "imqcmd", "list", "msg", "-t", "q", "-n", queue.name, "-selector", selector
+                )
+                unknown.append(
+                    f"{counted(physical.count)} of {spoken(queue)} could not be looked through in {_DEAD_S:g} seconds: {find}"
+                )
+        return copies, unknown
+
+    async def _browsed(self, queue: Destination, selector: str) -> list[Message]:
+        async with reader(self._provider, self._sources.credentials) as reading:
+            return await reading.first(queue, selector, 3)
+
+    def _dead_queues(self) -> list[Destination]:
+        queues: dict[Destination, None] = {DMQ: None}
+        for bridge in self._sources.bridges.bridges:
+            jms = as_jms(bridge)
+            for dmq in () if jms is None else jms.dmqs():
+                kind, colon, name = dmq.destination.partition(":")
+                if dmq.embedded and colon and kind == "queue":
+                    queues[Queue(name)] = None
+        return list(queues)
+
+    async def _journey(self, id: str) -> Journey:
+        sources = self._sources
+        pool = sources.reactor.getThreadPool()
+        return await deferToThreadPool(sources.reactor, pool, read_journey, sources.folder, id)
+
+    async def _soon(self, waiting: Deferred[Any]) -> Any:
+        """What the store says, or None where it takes too long."""
+        told: Deferred[Any] = Deferred()
+
+        def tell(result: Any) -> None:
+            if not told.called:
+                told.callback(result)
+
+        waiting.addCallback(tell)
+        told.addTimeout(_STORE_S, self._sources.reactor)
+        try:
+            return await told
+        except TimeoutError:
+            return None
+
+    def _stepwise(self, steps: Iterator[None]) -> Deferred[None]:
+        """Run steps between the work for clients."""
+        done: Deferred[None] = Deferred()
+
+        def run() -> Iterator[None]:
+            try:
+                yield from steps
+            except Exception:  # noqa: BLE001
+                # Who waits for the end is told of it.
+                done.errback()
+            else:
+                done.callback(None)
+
+        if self._broker.turn.suspended:
+            # Nothing is scheduled meanwhile, and no client waits for this process.
+            for _ in run():
+                pass
+        else:
+            self._broker.schedule.steps_while_time_is_left(run())
+        return done
+
+    def _facts(self, destination: Destination | None) -> Facts:
+        sources, broker = self._sources, self._broker
+        stomp = sources.stomp()
+        links: list[LinkFacts] = []
+        stopped: list[str] = []
+        for bridge in sources.bridges.bridges:
+            if bridge.type == "JMS" and bridge.state is BridgeState.STOPPED:
+                stopped.append(bridge.name)
+            links += _links_of(bridge)
+        return Facts(
+            now_ms=broker.turn.refresh(),
+            connections=dict(self._provider.connections),
+            owners=sources.owners(),
+            sessions={} if stomp is None else stomp.sessions,
+            stomp="" if stomp is None else stomp.state.value,
+            closed=()
+            if stomp is None
+            else [
+                (view.service, view.state)
+                for view in stomp.listeners.views()
+                if view.state != "RUNNING"
+            ],
+            links=links,
+            stopped=stopped,
+            refusals=() if destination is None else broker.refusals.of(destination),
+        )
+
+
+#: Causes of a destination that say nothing of one message that waits in it.
+_NOT_OF_ONE: Final = frozenset(
+    (
+        CauseKind.DEAD,
+        CauseKind.EXPIRED,
+        CauseKind.DUPLICATE_ID,
+        CauseKind.NOTHING_WAITS,
+        CauseKind.OTHER_NAME,
+        CauseKind.LIMIT_REACHED,
+        CauseKind.TOO_LARGE,
+        CauseKind.NO_SUBSCRIPTION,
+    )
+)
+#: Causes of a link's source, and of its target, that hold the link up.
+_OF_SOURCE: Final = frozenset(
+    (
+        CauseKind.DESTINATION_DAMAGED,
+        CauseKind.DESTINATION_GOING,
+        CauseKind.DESTINATION_PAUSED,
+        CauseKind.SELECTOR,
+        CauseKind.ACCESS_DENIED,
+        CauseKind.MAX_CONSUMERS,
+        CauseKind.REDELIVERY_PAUSE,
+        CauseKind.PREPARED_TRANSACTION,
+    )
+)
+_OF_TARGET: Final = frozenset(
+    (
+        CauseKind.DESTINATION_DAMAGED,
+        CauseKind.DESTINATION_GOING,
+        CauseKind.DESTINATION_PAUSED,
+        CauseKind.FLOW_CONTROL,
+        CauseKind.LIMIT_REACHED,
+        CauseKind.ACCESS_DENIED,
+        CauseKind.TOO_LARGE,
+    )
+)
+
+
+def _links_of(bridge: Bridge) -> Iterator[LinkFacts]:
+    for link in bridge.links():
+        config = getattr(link, "config", None)
+        if isinstance(config, Link):
+            source, target = config.source, config.target
+            yield LinkFacts(
+                link.status(),
+                source.destination.by_name if source.connection_factory.embedded else None,
+                target.destination.by_name
+                if target.destination is not None and target.connection_factory.embedded
+                else None,
+            )
+        else:
+            yield LinkFacts(link.status())

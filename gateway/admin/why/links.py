@@ -1,0 +1,240 @@
+"""Why a link moves nothing, and which links a destination waits for.
+
+Plain functions of what links say of themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bridge.link.status import Doing, LinkState, LinkStatus
+from gateway.admin.why.cause import (
+    Cause,
+    CauseKind,
+    command,
+    counted,
+    moment,
+    quoted,
+    some,
+    span,
+    spoken,
+    why_destination,
+)
+from gateway.admin.why.facts import Facts, LinkFacts
+from gateway.messaging.destination import Destination
+
+#: The kind of cause of each state in which a link moves nothing.
+_STATES = {
+    LinkState.UNINITIALIZED: CauseKind.LINK_DISABLED,
+    LinkState.STOPPED: CauseKind.LINK_STOPPED,
+    LinkState.STOPPING: CauseKind.LINK_STOPPED,
+    LinkState.FAILED: CauseKind.LINK_FAILED,
+    LinkState.STARTING: CauseKind.LINK_WAITING,
+    LinkState.RETRYING: CauseKind.LINK_WAITING,
+    LinkState.PAUSED: CauseKind.LINK_PAUSED,
+    LinkState.PAUSING: CauseKind.LINK_PAUSED,
+}
+
+
+def _named(status: LinkStatus) -> str:
+    return f"link {quoted(status.name)} of bridge {quoted(status.bridge)}"
+
+
+def _order(status: LinkStatus, operation: str) -> str:
+    return command("imqbridgemgr", operation, "link", "-bn", status.bridge, "-ln", status.name)
+
+
+def state_cause(status: LinkStatus, now_ms: int) -> Cause | None:
+    """Return what the state of a link stops; None where it runs."""
+    kind = _STATES.get(status.state)
+    if kind is None:
+        return None
+    name, state = _named(status), status.state.value
+    error = f": {status.last_error}" if status.last_error else ""
+    waits = (
+        ""
+        if status.waiting < 0
+        else f"; {counted(status.waiting)} {some(status.waiting, 'waits', 'wait')} at its source"
+    )
+    figures: dict[str, int | float | str] = {
+        "state": state,
+        "waiting": status.waiting,
+        "attempt": status.attempt,
+    }
+    since = f"since {moment(status.since_ms)}"
+    advice, remedy = "Start it:", _order(status, "start")
+    sentence = f"{name} is {state} {since}{waits}"
+    if status.state is LinkState.UNINITIALIZED:
+        sentence = f"{name} is disabled in the file of its bridge{waits}"
+        advice = 'Set enabled="true" for it in the file of the bridge, and have that read again:'
+        remedy = command("imqbridgemgr", "reload", "bridge", "-bn", status.bridge)
+    elif status.state is LinkState.FAILED:
+        sentence = f"{name} has given up {since}{error}{waits}"
+        advice = "Mend that, and start it again:"
+    elif kind is CauseKind.LINK_WAITING:
+        next_try = (
+            f", and tries again in {span(status.next_try_ms - now_ms)}"
+            if status.next_try_ms
+            else ""
+        )
+        attempts = f" after {counted(status.attempt, 'attempt')}" if status.attempt else ""
+        sentence = f"{name} is not connected {since}{attempts}{next_try}{error}{waits}"
+        advice = "Bring the broker at the other end back, or correct its connection factory; see how it goes:"
+        remedy = command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name)
+    elif kind is CauseKind.LINK_PAUSED:
+        advice, remedy = "Resume it:", _order(status, "resume")
+    return Cause(
+        kind,
+        f"{sentence[0].upper()}{sentence[1:]}.",
+        figures,
+        advice,
+        remedy,
+        status.since_ms,
+        max(0, status.waiting),
+    )
+
+
+_WAITS_FOR = {
+    Doing.SENDING: "its target to take what it sends",
+    Doing.ACKNOWLEDGING: "its source to confirm an acknowledgement",
+    Doing.BURYING: "a dead message queue to take a message",
+    Doing.RECEIVING: "its source to deliver",
+    Doing.TRANSFORMING: "its transformer",
+    Doing.NOTHING: "nothing that it knows of",
+}
+
+
+def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
+    """Yield why a link moves nothing, or what does not add up."""
+    status = link.status
+    by_state = state_cause(status, now_ms)
+    if by_state is not None:
+        yield by_state
+    name = _named(status)
+    counters = status.counters
+    if status.transaction and status.transaction_state in ("WAITING", "IN_DOUBT", "HEURISTIC"):
+        yield Cause(
+            CauseKind.PREPARED_TRANSACTION,
+            f"Transaction {status.transaction} of {name} is {status.transaction_state}.",
+            {"transaction": status.transaction, "state": status.transaction_state},
+            "See its branches, and end it by hand only where a broker will never come back:",
+            command("imqbridgemgr", "list", "transactions", "-bn", status.bridge, "-debug"),
+        )
+    dead = sum(counters.dead.values())
+    if dead:
+        reasons = ", ".join(f"{reason.value} {count}" for reason, count in counters.dead.items())
+        yield Cause(
+            CauseKind.DEAD,
+            f"{counted(dead)} of {name} went to the dead message queues ({reasons}).",
+            {"dead": dead},
+            "See them and why; 'replay dead' sends them again:",
+            command(
+                "imqbridgemgr",
+                "list",
+                "dead",
+                "-selector",
+                "JMS_SUN_JMSBRIDGE_DMQ_REASON IS NOT NULL",
+            ),
+            0,
+            dead,
+        )
+    if counters.possible_duplicates:
+        yield Cause(
+            CauseKind.POSSIBLY_TWICE,
+            f"{counted(counters.possible_duplicates)} of {name} may be at the target twice: {some(counters.possible_duplicates, 'it was', 'they were')} sent, and the source gave {some(counters.possible_duplicates, 'it', 'them')} out again.",
+            {"possibly_twice": counters.possible_duplicates},
+            'Where that matters, give the link quality-of-service="ONCE_AND_ONLY_ONCE"; see the link:',
+            command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name),
+            0,
+            counters.possible_duplicates,
+        )
+    if by_state is not None:
+        return
+    if status.last_error and status.last_error_ms >= status.since_ms:
+        yield Cause(
+            CauseKind.REFUSED,
+            f"The last failure of {name} was at {moment(status.last_error_ms)}: {status.last_error}.",
+            {},
+            "See its state and counters:",
+            command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name),
+            status.last_error_ms,
+        )
+    if not status.waiting:
+        last = (
+            f"the last message was moved at {moment(status.last_transfer_ms)}"
+            if status.last_transfer_ms
+            else "it has moved none since it was made"
+        )
+        yield Cause(
+            CauseKind.NOTHING_WAITS,
+            f"{name[0].upper()}{name[1:]} is STARTED and nothing waits at its source; {last}.",
+            {"moved": counters.sent},
+            "If messages should come, ask about the source:",
+            command("imqcmd", "list", "dst")
+            if link.source is None
+            else why_destination(link.source),
+        )
+
+
+def stall_cause(status: LinkStatus, now_ms: int) -> Cause:
+    """Return why a link is stalled."""
+    waits = counted(max(status.waiting, status.in_flight))
+    last = (
+        f"nothing was moved since {moment(status.last_transfer_ms)}"
+        if status.last_transfer_ms
+        else "nothing was moved yet"
+    )
+    doing = _WAITS_FOR[status.doing]
+    error = f"; its last failure: {status.last_error}" if status.last_error else ""
+    name = _named(status)
+    return Cause(
+        CauseKind.LINK_STALLED,
+        f"{name[0].upper()}{name[1:]} is connected and stalled: {waits} {some(max(status.waiting, status.in_flight), 'waits', 'wait')}, {last}, and it waits for {doing} since {moment(status.doing_since_ms)}{error}.",
+        {
+            "waiting": status.waiting,
+            "in_flight": status.in_flight,
+            "doing": status.doing.value,
+            "doing_since_ms": status.doing_since_ms,
+        },
+        "Make room at that broker, or restart it if it hangs; the link goes on by itself. To connect anew:",
+        _order(status, "stop"),
+        status.doing_since_ms,
+        max(0, status.waiting),
+    )
+
+
+def takes_from(facts: Facts, destination: Destination) -> Iterator[tuple[str, str]]:
+    """Yield bridge and name of the links whose source is this destination."""
+    for link in facts.links:
+        if link.source == destination:
+            yield link.status.bridge, link.status.name
+
+
+def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
+    """Yield the links that would serve a destination, and do not."""
+    for link in facts.links:
+        if destination not in (link.source, link.target):
+            continue
+        cause = state_cause(link.status, facts.now_ms)
+        if cause is None:
+            continue
+        what = "takes messages from" if link.source == destination else "brings messages to"
+        other = link.status.target if link.source == destination else link.status.source
+        sentence = f"{cause.sentence.rstrip('.')}; it {what} {spoken(destination)} ({other})."
+        yield Cause(
+            cause.kind,
+            sentence,
+            cause.figures,
+            cause.advice,
+            cause.command,
+            cause.since_ms,
+            cause.weight,
+        )
+
+
+def unknown_links(stopped: Sequence[str]) -> list[str]:
+    """Return what is not known of bridges that are stopped."""
+    return [
+        f"Bridge {quoted(name)} is STOPPED, and its file is read when it starts: whether a link of it takes part is not known ({command('imqbridgemgr', 'start', 'bridge', '-bn', name)})."
+        for name in stopped
+    ]

@@ -1,0 +1,419 @@
+"""Why one message is not delivered: where it is, and what became of it.
+
+A message of this broker is found by its number, which its id ends in: in each place by a bisection,
+so that it does not matter how many wait. Where many places are looked at, a generator does a few in
+each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from bridge.config.model import BUILT_IN_DMQ_DESTINATION
+from gateway.admin.why.cause import (
+    Cause,
+    CauseKind,
+    command,
+    counted,
+    moment,
+    quoted,
+    some,
+    span,
+    spoken,
+    why_destination,
+)
+from gateway.admin.why.facts import Facts
+from gateway.admin.why.journeys import Journey, StepTold
+from gateway.broker.broker import Broker
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.delivery.dispatch import Dispatched
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.journal.journal import JournalStanding
+from gateway.journal.schema import Level, Step
+from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.message import Message
+from gateway.messaging.xa import xid_text
+
+#: Deliveries of consumers that are looked at in one step.
+_STEP: Final = 5000
+#: Names of properties by which other brokers do something, and what.
+_UNUSED: Final = {
+    "JMSXGroupID": "messages of a group go to one consumer",
+    "_AMQ_GROUP_ID": "messages of a group go to one consumer",
+    "_AMQ_LVQ_NAME": "a queue keeps the last message of a value",
+    "_AMQ_SCHED_DELIVERY": "a message is delivered at a later time",
+    "x-delay": "a message is delivered at a later time",
+    "CamelJmsDeliveryMode": "the delivery mode is set",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place where the message is.
+
+    :param place: the queue or the subscription.
+    :param name: the same in words.
+    :param state: ``waiting``, ``pausing``, ``held``, ``acknowledged`` or ``prepared``.
+    :param message: None where it is in the store only.
+    :param ahead: messages that are delivered before it, and
+    :param higher: those of them that have a higher priority.
+    :param consumer: who has it.
+    :param xid: the prepared transaction that has acknowledged it.
+    """
+
+    place: Dispatched
+    name: str
+    state: str
+    message: Message | None = None
+    ahead: int = 0
+    higher: int = 0
+    consumer: EmbeddedConsumer | None = None
+    xid: str = ""
+
+
+def seq_of_id(broker: Broker, id: str) -> int:
+    """Return the number in an id; 0 where it is not this broker's."""
+    prefix = broker.numbering.prefix
+    end = id.removeprefix(prefix)
+    if end == id or not (end.isascii() and end.isdecimal()) or len(end) > 18:
+        return 0
+    return int(end)
+
+
+def find_message(broker: Broker, facts: Facts, seq: int, found: list[Found]) -> Iterator[None]:
+    """Find where a message is, in short steps."""
+    for branch in broker.branches.prepared():
+        for taken in branch.taken:
+            if any(message.seq == seq for message in taken.messages):
+                xid = xid_text(branch.xid)
+                found += [Found(taken.source, _name(taken.source), "prepared", xid=xid)]
+    yield
+    for connection in list(facts.connections):
+        for session in list(connection.sessions):
+            for consumer, deliveries in list(session.transaction.acknowledged):
+                if any(message.seq == seq for _, message in deliveries):
+                    source = consumer.source
+                    if isinstance(source, (PhysicalQueue, TopicSubscription)):
+                        found.append(
+                            Found(source, _name(source), "acknowledged", consumer=consumer)
+                        )
+        yield
+    for place in _places(broker):
+        yield
+        if place is None:
+            continue
+        at = _waiting(place, seq)
+        if at is not None:
+            found.append(at)
+            continue
+        for consumer in list(place.dispatch.consumers):
+            messages = consumer.unsettled_messages()
+            for start in range(0, len(messages), _STEP):
+                part = messages[start : start + _STEP]
+                if part[0].seq <= seq or part[-1].seq >= seq:
+                    held = next((each for each in part if each.seq == seq), None)
+                    if held is not None:
+                        found.append(Found(place, _name(place), "held", held, consumer=consumer))
+                yield
+
+
+def _places(broker: Broker) -> Iterator[Dispatched | None]:
+    """Yield every place; None now and then, where others may go first."""
+    for at, physical in enumerate(list(broker.destinations.values())):
+        if isinstance(physical, PhysicalQueue):
+            if physical.count:
+                yield physical
+        else:
+            yield from list(physical.named)
+        if at % 100 == 99:
+            yield None
+    yield from list(broker.wild.subscriptions)
+    for durable in list(broker.durables.values()):
+        if durable not in broker.wild.subscriptions and durable.named is None:
+            yield durable
+
+
+def _waiting(place: Dispatched, seq: int) -> Found | None:
+    backlog = place.dispatch.backlog
+    if seq in backlog.delayed:
+        return Found(place, _name(place), "pausing", backlog.delayed[seq])
+    if seq in backlog.resting:
+        return Found(place, _name(place), "pausing")
+    higher = 0
+    for _, lane in backlog.lanes():
+        message = lane.find(seq)
+        if message is not None or lane.is_behind(seq):
+            return Found(place, _name(place), "waiting", message, higher + lane.before(seq), higher)
+        higher += lane.count
+    return None
+
+
+def _name(place: object) -> str:
+    if isinstance(place, PhysicalQueue):
+        return spoken(place.destination)
+    if isinstance(place, TopicSubscription) and place.durable:
+        return f"durable subscription {quoted(place.name)} of client-id {quoted(place.client_id)}"
+    if isinstance(place, TopicSubscription):
+        return f"a subscription to {spoken(place.pattern)}"
+    return "a destination"
+
+
+def destination_of(found: Found) -> Destination:
+    """The destination to ask about next."""
+    if isinstance(found.place, PhysicalQueue):
+        return found.place.destination
+    if found.message is not None:
+        return found.message.headers.destination
+    assert isinstance(found.place, TopicSubscription)
+    return found.place.pattern
+
+
+def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
+    """Yield why a message that is here is not delivered."""
+    destination = destination_of(found)
+    if found.state == "prepared":
+        yield Cause(
+            CauseKind.PREPARED_TRANSACTION,
+            f"It is in {found.name}, acknowledged in the prepared transaction {found.xid}, whose coordinator has yet to decide.",
+            {"transaction": found.xid},
+            "Have the coordinator recover, or end it by hand, as the other side was ended:",
+            command("imqcmd", "query", "txn", "-n", found.xid),
+        )
+    elif found.state == "acknowledged" and found.consumer is not None:
+        number = found.consumer.origin.number
+        yield Cause(
+            CauseKind.OPEN_TRANSACTION,
+            f"It is in {found.name}, acknowledged in an open transaction of connection {number} of user {quoted(found.consumer.origin.user)}, which is not committed.",
+            {"connection": number},
+            "Have the client COMMIT or ABORT, or end its connection, which gives it back:",
+            command("imqcmd", "destroy", "cxn", "-n", number),
+        )
+    elif found.state == "held" and found.consumer is not None:
+        holder = next(facts.holders([found.consumer]), None)
+        who = "a consumer" if holder is None else holder.who
+        number = found.consumer.origin.number
+        yield Cause(
+            CauseKind.UNACKNOWLEDGED,
+            f"It is delivered and not acknowledged: {who} has it from {found.name}, with {counted(found.consumer.outstanding)} in all, the last since {moment(found.consumer.handed_ms)}.",
+            {"connection": number, "unacknowledged": found.consumer.outstanding},
+            "Have the client acknowledge, or end its connection, which gives it back:",
+            command("imqcmd", "destroy", "cxn", "-n", number),
+            found.consumer.handed_ms,
+        )
+    elif found.state == "pausing":
+        yield Cause(
+            CauseKind.REDELIVERY_PAUSE,
+            f"It is in {found.name}: a consumer rejected it, and it waits before it is delivered again (attempt {found.place.tries(found.message.seq) + 1 if found.message else 'unknown'}).",
+            {},
+            "Wait, mend the consumer, or shorten the pause with -o redeliveryDelay=0; ask about the destination:",
+            why_destination(destination),
+        )
+    elif found.ahead:
+        priority = f", {found.higher} of them with a higher priority" if found.higher else ""
+        yield Cause(
+            CauseKind.BEHIND_OTHERS,
+            f"It waits in {found.name}, and {counted(found.ahead)} {some(found.ahead, 'is', 'are')} delivered before it{priority}.",
+            {"ahead": found.ahead, "higher_priority": found.higher},
+            "Wait, or add consumers; ask about the destination:",
+            why_destination(destination),
+            0,
+            found.ahead,
+        )
+    message = found.message
+    if message is not None:
+        yield from _message_causes(message, facts.now_ms)
+
+
+def _message_causes(message: Message, now_ms: int) -> Iterator[Cause]:
+    if 0 < message.expires <= now_ms:
+        yield Cause(
+            CauseKind.EXPIRED,
+            f"Its time to live is over since {moment(message.expires)}: it goes to the dead message queue in place of a consumer.",
+            {"expired_ms": message.expires},
+            "Have the sender set a longer time to live (expires).",
+        )
+    for name, what in _UNUSED.items():
+        if name in message.headers.properties:
+            yield Cause(
+                CauseKind.HEADER_UNUSED,
+                f"It has the header {quoted(name)}, by which other brokers do something ({what}), and this one does not.",
+                {"header": name},
+                "Use a queue for each group, or a selector for each consumer.",
+            )
+
+
+def dead_cause(copy: Message, queue: Destination, id: str) -> Cause:
+    """Return that a message is dead, and where it is now."""
+    said = copy.headers.properties
+    bridged = "JMS_SUN_JMSBRIDGE_DMQ_REASON" in said
+    family = "JMS_SUN_JMSBRIDGE_DMQ_" if bridged else "JMS_SUN_DMQ_UNDELIVERED_"
+    reason = str(said.get(f"{family}REASON", "unknown"))
+    comment = said.get(f"{family}EXCEPTION" if bridged else f"{family}COMMENT", "")
+    source = said.get(
+        "JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION" if bridged else "JMS_SUN_DMQ_DESTINATION", ""
+    )
+    selector = "JMSMessageID = '" + copy.message_id.replace("'", "''") + "'"
+    expired = reason in ("EXPIRED", "MESSAGE_EXPIRED")
+    by = "a link" if bridged else "the broker"
+    named = f" under the id {copy.message_id}" if copy.message_id != id else ""
+    return Cause(
+        CauseKind.EXPIRED if expired else CauseKind.DEAD,
+        f"It is dead: {by} gave it up ({reason}: {str(comment)[:300]}) at {str(source)[:200]}, and it is in {spoken(queue)} now{named}.",
+        {"reason": reason, "queue": queue.name, "message_id": copy.message_id},
+        "Mend the reason, then send it again:"
+        if queue == BUILT_IN_DMQ_DESTINATION
+        else "Mend the reason, and send it again by a client that takes it from there; see all of it:",
+        command("imqbridgemgr", "replay", "dead", "-selector", selector)
+        if queue == BUILT_IN_DMQ_DESTINATION
+        else command(
+            "imqcmd", "query", "msg", "-t", "q", "-n", queue.name, "-msgID", copy.message_id
+        ),
+    )
+
+
+# --- what the journal says
+
+
+def journey_causes(journey: Journey, id: str) -> Iterator[Cause]:
+    """Yield what became of a message, as the journal tells it."""
+    last: dict[str, StepTold] = {}
+    for each in journey.steps:
+        last[each.step] = each
+    arrived = last.get(Step.ARRIVED.value)
+    if arrived is not None:
+        where = f"{arrived.text('destination')} of connection factory {quoted(arrived.text('provider'))}"
+        bridge, _, link = arrived.text("link").partition("/")
+        if arrived.as_target:
+            yield Cause(
+                CauseKind.MOVED_ON,
+                f"Link {quoted(link)} of bridge {quoted(bridge)} brought it here at {moment(arrived.time_ms)}.",
+                {"link": arrived.text("link")},
+            )
+        else:
+            under = f" under the id {arrived.target_id}" if arrived.target_id else ""
+            yield Cause(
+                CauseKind.MOVED_ON,
+                f"Link {quoted(link)} of bridge {quoted(bridge)} moved it on to {where} at {moment(arrived.time_ms)}, where it is{under}.",
+                {"link": arrived.text("link"), "target_id": arrived.target_id},
+                "Ask there, or see the link:",
+                command("imqbridgemgr", "query", "link", "-bn", bridge, "-ln", link),
+                arrived.time_ms,
+            )
+    for step, kind, what in (
+        (Step.EXPIRED, CauseKind.EXPIRED, "expired"),
+        (Step.DEAD, CauseKind.DEAD, "was given up"),
+        (Step.BURIED, CauseKind.DEAD, "was given up by a link"),
+        (Step.NOT_TRANSFERRED, CauseKind.REMOVED, "was dropped by a link's transformer"),
+    ):
+        told = last.get(step.value)
+        if told is not None:
+            reason = told.text("reason")
+            comment = f": {told.text('comment')[:300]}" if told.text("comment") else ""
+            yield Cause(
+                kind,
+                f"The journal says that it {what} at {moment(told.time_ms)}, at {told.text('destination')}{f' ({reason})' if reason else ''}{comment}.",
+                {"reason": reason},
+                "See what is dead:",
+                command("imqcmd", "list", "msg", "-t", "q", "-n", "mq.sys.dmq"),
+                told.time_ms,
+            )
+    taken = last.get(Step.ACKNOWLEDGED.value)
+    if taken is not None:
+        yield Cause(
+            CauseKind.ACKNOWLEDGED,
+            f"It was delivered: user {quoted(taken.text('user'))} acknowledged it at {moment(taken.time_ms)}, by subscription {quoted(taken.text('subscription'))} of connection {taken.text('connection')}.",
+            {"user": taken.text("user"), "connection": taken.text("connection")},
+            "",
+            "",
+            taken.time_ms,
+        )
+    deleted = last.get(Step.DELETED.value)
+    if deleted is not None and taken is None and deleted.text("reason"):
+        unheard = deleted.text("reason") == "unsubscribed"
+        yield Cause(
+            CauseKind.NO_SUBSCRIPTION if unheard else CauseKind.REMOVED,
+            f"It came to {deleted.text('destination')} at {moment(deleted.time_ms)}, when the topic had no subscription, and is gone."
+            if unheard
+            else f"It was removed from {deleted.text('destination')} at {moment(deleted.time_ms)} ({deleted.text('reason')}): purged, or its destination or subscription was destroyed.",
+            {"reason": deleted.text("reason")},
+            "Subscribe before messages are sent, or durably; see the durable ones:"
+            if unheard
+            else "",
+            command("imqcmd", "list", "dur") if unheard else "",
+            deleted.time_ms,
+        )
+
+
+def unknown_of_journal(journey: Journey, standing: JournalStanding, age_s: float) -> list[str]:
+    """Return what the journal cannot say.
+
+    :param age_s: after which a segment is whole.
+    """
+    texts = []
+    if standing.level == Level.OFF.value:
+        texts.append(
+            "The journal is off: what became of messages that are gone is not known. Set imq.journal.level=all and send the gateway SIGHUP."
+        )
+    elif standing.level != Level.ALL.value:
+        what = "what dies" if standing.level == Level.DEAD.value else "links and what dies"
+        texts.append(
+            f"The journal's level is {standing.level}: it tells of {what}, and not who acknowledged a message here. Set imq.journal.level=all and send the gateway SIGHUP."
+        )
+    if journey.open and standing.level != Level.OFF.value:
+        texts.append(
+            f"A segment of the journal is being written and cannot be read yet: steps of the last {span(int(age_s * 1000))} may be missing. Ask again then (imq.journal.segment.age)."
+        )
+    if journey.read < journey.segments:
+        texts.append(
+            f"Of {counted(journey.segments, 'segment')} of the journal the newest {journey.read} were read, back to {moment(journey.oldest_ms)}: the rest would take too long. The pipeline reads all of them."
+        )
+    if standing.lost:
+        texts.append(
+            f"{counted(standing.lost, 'line')} of the journal {some(standing.lost, 'was', 'were')} lost."
+        )
+    return texts
+
+
+def absent_causes(broker: Broker, id: str, seq: int) -> Iterator[Cause]:
+    """Yield what an id says of a message that is not here."""
+    if seq > broker.last_seq:
+        yield Cause(
+            CauseKind.NOT_SENT_YET,
+            f"No message has this id yet: the last that this broker has accepted is number {broker.last_seq}.",
+            {"last": broker.last_seq},
+        )
+    elif not seq and id.startswith("ID-"):
+        yield Cause(
+            CauseKind.OTHER_BROKER,
+            f"Another broker has made this id: those of this one begin with {quoted(broker.numbering.prefix)}.",
+            {"prefix": broker.numbering.prefix},
+            "Ask that broker; which one this is, is shown by:",
+            command("imqcmd", "query", "bkr"),
+        )
+    elif not seq:
+        yield Cause(
+            CauseKind.HEADER_UNUSED,
+            f"This is no id of this broker, whose ids begin with {quoted(broker.numbering.prefix)}: a message-id that a client sends is not used.",
+            {"prefix": broker.numbering.prefix},
+            "Use the message-id of a MESSAGE, or list the messages of the queue:",
+            command("imqcmd", "list", "dst"),
+        )
+
+
+def duplicate_causes(broker: Broker, id: str, found: list[Cause]) -> Iterator[None]:
+    """Find a duplicate id that is remembered, in short steps."""
+    for destination, seq in broker.duplicates.where(id):
+        original = f"{broker.numbering.prefix}{seq}"
+        found.append(
+            Cause(
+                CauseKind.DUPLICATE_ID,
+                f"It is a duplicate id (_AMQ_DUPL_ID) that {spoken(destination)} remembers, of message {original}: whatever else is sent there with it is accepted and dropped.",
+                {"original": original, "kind": Kind(destination.kind).name.lower()},
+                "Give each new message an id of its own; ask about the original:",
+                command("imqcmd", "why", "msg", "-id", original),
+            )
+        )
+        yield

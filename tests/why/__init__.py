@@ -1,0 +1,1 @@
+"""Why messages are not delivered: a scene for each cause."""

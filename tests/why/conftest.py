@@ -1,0 +1,74 @@
+"""One gateway for all scenes: it takes longer to start than they do."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gateway_process import HOST, GatewayProcess, free_port
+from tests.why.scenes import Scene
+
+LINK = """\
+<link name="{name}" transacted="false" {attributes}>
+  <source connection-factory-ref="{source}" destination-ref="{name}.in"/>
+  <target connection-factory-ref="{target}" destination-ref="out"/>
+</link>
+<destination ref-name="{name}.in" name="{name}.in" type="queue"/>
+"""
+LINKS = (
+    ("mover", "here", "here", ""),
+    ("off", "here", "here", 'enabled="false"'),
+    ("away", "here", "there", ""),
+    ("wrong", "stranger", "here", ""),
+    ("idle", "here", "here", ""),
+    ("full", "here", "here", ""),
+)
+
+
+def _bridge(port: int) -> str:
+    links = "".join(
+        LINK.format(name=name, source=source, target=target, attributes=attributes)
+        for name, source, target, attributes in LINKS
+    )
+    every = links.splitlines(keepends=True)
+    first = "".join([line for line in every if "<destination " not in line])
+    last = "".join([line for line in every if "<destination " in line])
+    return (
+        f'<jmsbridge name="moves">{first}<connection-factory ref-name="here"/>'
+        f'<connection-factory ref-name="there" lookup-name="stomp://{HOST}:{port}" connect-attempts="-1" connect-attempt-interval-in-seconds="1"/>'
+        '<connection-factory ref-name="stranger" username="guest" password="wrong"/>'
+        f'{last}<destination ref-name="out" name="out" type="queue"/></jmsbridge>'
+    )
+
+
+@pytest.fixture(scope="session")
+def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("why")
+    file = folder / "moves.xml"
+    file.write_text(_bridge(free_port()))
+    # It has a password.
+    file.chmod(0o600)
+    gateway = GatewayProcess(
+        folder / "var",
+        settings={
+            "imq.bridge.activelist": "stomp,moves",
+            "imq.bridge.moves.type": "jms",
+            "imq.bridge.moves.xmlurl": str(file),
+            "imq.journal.level": "all",
+            "imq.journal.segment.age": "1",
+            "imq.message.expiration.interval": "1",
+        },
+    )
+    with gateway:
+        gateway.wait_for_output("is ready")
+        rules = gateway.directory / "etc" / "accesscontrol.properties"
+        rules.write_text(rules.read_text() + "\nqueue.secret.consume.deny.user=guest\n")
+        gateway.signal(signal.SIGHUP)
+        yield Scene(gateway)
+
+
+@pytest.fixture
+def scene(_scene: Scene) -> Scene:
+    return _scene

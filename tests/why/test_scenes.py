@@ -1,0 +1,510 @@
+"""A scene for each cause makes it happen, and the answer names it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+
+import pytest
+
+from tests.why.scenes import Scene, parsed, until
+
+
+def name() -> str:
+    """The name of a queue that no other scene uses."""
+    return f"q.{uuid.uuid4().hex[:10]}"
+
+
+# --- no consumer takes
+
+
+def test_no_consumer(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1", "2", "3")
+    cause = scene.queue(queue, "NO_CONSUMER")
+    assert cause["figures"]["waiting"] == 3
+    assert cause["figures"]["oldest_ms"] > 0
+    assert "has no consumer: 3 messages wait" in cause["sentence"]
+    told = scene.run(f"imqcmd why dst -t q -n {queue}")
+    assert "1  NO_CONSUMER\n" in told
+    assert f"imqcmd purge dst -t q -n {queue}\n" in told
+    scene.run(cause["command"])
+    assert scene.queue(queue, "NOTHING_WAITS")
+
+
+def test_a_selector_that_matches_nothing(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", *"abcde", colour="blue", size="9")
+    scene.put(f"/queue/{queue}", *"fg", colour="red", size="1")
+    with scene.client() as client:
+        client.subscribe(f"/queue/{queue}", selector="colour = 'red' AND size > 3")
+        cause = scene.queue(queue, "SELECTOR")
+    assert cause["figures"]["looked_at"] == 7
+    assert cause["figures"]["term"] == "colour = 'red'"
+    assert (cause["figures"]["failed"], cause["figures"]["failed_alone"]) == (5, 5)
+    assert "colour is 'blue' on 5" in cause["sentence"]
+
+
+def test_a_selector_with_a_name_in_other_letters(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", *"abc", Colour="red")
+    with scene.client() as client:
+        client.subscribe(f"/queue/{queue}", selector="colour = 'red'")
+        cause = scene.queue(queue, "SELECTOR")
+    assert "colour is absent from 3, which have 'Colour'" in cause["sentence"]
+
+
+def test_consumers_without_credit(scene: Scene) -> None:
+    queue = name()
+    with scene.client(client_id=f"holds-{queue}") as client:
+        client.subscribe(f"/queue/{queue}", ack="client", prefetch_count="4")
+        scene.put(f"/queue/{queue}", *map(str, range(10)))
+        cause = scene.queue(queue, "NO_CREDIT")
+        number = scene.connection(f"holds-{queue}")
+        assert cause["figures"] == {
+            "waiting": 6,
+            "consumers": 1,
+            "of_these": 1,
+            "unacknowledged": 4,
+            "connection": number,
+        }
+        assert cause["since_ms"] > 0
+        assert f"connection {number} of user 'guest'" in cause["sentence"]
+        assert scene.cause("NO_CREDIT", "connection", id=number)["figures"]["waiting"] == 6
+        scene.run(cause["command"])
+    assert scene.queue(queue, "NO_CONSUMER")["figures"]["waiting"] == 10
+
+
+def test_prefetch_hoards(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as hoards, scene.client() as starves:
+        hoards.subscribe(f"/queue/{queue}", ack="client")
+        scene.put(f"/queue/{queue}", *map(str, range(20)))
+        hoards.messages(20)
+        starves.subscribe(f"/queue/{queue}", ack="client")
+        cause = scene.queue(queue, "PREFETCH")
+    assert (cause["figures"]["idle"], cause["figures"]["unacknowledged"]) == (1, 20)
+
+
+def test_all_is_delivered_and_not_acknowledged(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        client.hold(f"/queue/{queue}", "1", "2", ack="client")
+        cause = scene.queue(queue, "UNACKNOWLEDGED")
+        assert cause["figures"]["unacknowledged"] == 2
+
+
+def test_a_client_that_does_not_read(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client, scene.client() as sender:
+        client.subscribe(f"/queue/{queue}")
+        body = "x" * 1_000_000
+        for _ in range(20):
+            sender.send("SEND", {"destination": f"/queue/{queue}"}, body)
+        cause = scene.queue(queue, "READER_CHOKED")
+    assert cause["figures"]["waiting"] > 0
+    scene.run(f"imqcmd purge dst -t q -n {queue}")
+
+
+def test_a_transacted_subscription_outside_of_a_transaction(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        client.send("BEGIN", transaction="t")
+        client.subscribe(f"/queue/{queue}", ack="client", transaction="t")
+        client.ask("COMMIT", transaction="t")
+        scene.put(f"/queue/{queue}", "1")
+        cause = scene.queue(queue, "CONSUMER_STOPPED")
+    assert "BEGIN and COMMIT" in cause["sentence"]
+
+
+# --- transactions
+
+
+def test_sent_in_an_open_transaction(scene: Scene) -> None:
+    queue = name()
+    with scene.client(client_id=f"sends-{queue}") as client:
+        client.send("BEGIN", transaction="t")
+        client.ask("SEND", {"destination": f"/queue/{queue}"}, "1", transaction="t")
+        cause = scene.queue(queue, "OPEN_TRANSACTION")
+        assert (cause["figures"]["sent"], cause["figures"]["connections"]) == (1, 1)
+        number = scene.connection(f"sends-{queue}")
+        assert scene.cause("OPEN_TRANSACTION", "connection", id=number)["figures"]["sent"] == 1
+
+
+def test_acknowledged_in_an_open_transaction(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        client.send("BEGIN", transaction="t")
+        client.subscribe(f"/queue/{queue}", ack="client-individual", transaction="t")
+        scene.put(f"/queue/{queue}", "1")
+        message = client.message()
+        client.ack(message, transaction="t", receipt="r")
+        client.expect("RECEIPT")
+        cause = scene.message(message["message-id"], "OPEN_TRANSACTION")
+    assert "acknowledged in an open transaction" in cause["sentence"]
+
+
+# --- pauses, deaths
+
+
+def test_a_redelivery_pause(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o initialRedeliveryDelay=60000")
+    with scene.client() as client:
+        message = client.hold(f"/queue/{queue}", "1", ack="client-individual")[0]
+        client.nack(message)
+        assert scene.queue(queue, "REDELIVERY_PAUSE")["figures"]["pausing"] == 1
+        assert scene.message(message["message-id"], "REDELIVERY_PAUSE")
+
+
+def test_dead_with_the_reason_and_where_it_is(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o maximumRedeliveries=0")
+    with scene.client() as client:
+        message = client.hold(f"/queue/{queue}", "1", ack="client-individual")[0]
+        client.nack(message)
+        cause = scene.queue(queue, "DEAD")
+        assert cause["figures"]["dead"] == 1
+        assert "refused by its consumer" in cause["sentence"]
+        cause = scene.message(message["message-id"], "DEAD")
+    assert "UNDELIVERABLE" in cause["sentence"]
+    assert "queue 'mq.sys.dmq'" in cause["sentence"]
+    assert "refused by its consumer" in scene.run(cause["command"])
+
+
+def test_expired(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1", "2", expires="1500")
+    id = scene.id_of(queue)
+    assert scene.queue(queue, "EXPIRED")["figures"]["expired"] == 2
+    assert "in queue 'mq.sys.dmq' now" in scene.message(id, "EXPIRED")["sentence"]
+
+
+# --- limits
+
+
+def test_flow_control(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o maxNumMsgs=2 -o limitBehavior=FLOW_CONTROL")
+    with scene.client(client_id=f"waits-{queue}") as client:
+        for body in "12":
+            client.send("SEND", {"destination": f"/queue/{queue}"}, body)
+        cause = scene.queue(queue, "FLOW_CONTROL")
+        assert cause["figures"] == {"limit": 2, "there": 2, "senders": 1}
+        number = scene.connection(f"waits-{queue}")
+        blocked = scene.cause("FLOW_CONTROL", "connection", id=number)
+        assert queue in blocked["sentence"]
+        assert blocked["command"] == f"imqcmd why dst -t q -n {queue}"
+        scene.run(cause["command"])
+        client.sync()
+
+
+def test_a_limit_that_refuses(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o maxNumMsgs=1 -o limitBehavior=REJECT_NEWEST")
+    scene.put(f"/queue/{queue}", "1")
+    with scene.client() as client:
+        client.send("SEND", {"destination": f"/queue/{queue}"}, "2")
+        client.error("maxNumMsgs")
+    causes = [
+        each
+        for each in scene.ask("destination", type="q", name=queue)["causes"]
+        if each["kind"] == "LIMIT_REACHED"
+    ]
+    assert "has 1 of at most 1 (maxNumMsgs)" in " ".join([each["sentence"] for each in causes])
+    assert "User 'guest' was refused" in " ".join([each["sentence"] for each in causes])
+
+
+def test_a_message_that_is_too_large(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o maxBytesPerMsg=100")
+    with scene.client() as client:
+        client.send("SEND", {"destination": f"/queue/{queue}"}, "x" * 200)
+        client.error()
+    assert scene.queue(queue, "TOO_LARGE")["figures"]["count"] == 1
+
+
+def test_consumers_beyond_the_limit(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o maxNumActiveConsumers=1")
+    with scene.client() as first, scene.client() as second:
+        first.subscribe(f"/queue/{queue}")
+        second.send("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "2"})
+        second.error()
+        cause = scene.queue(queue, "MAX_CONSUMERS")
+        scene.run(cause["command"])
+
+
+def test_an_access_rule(scene: Scene) -> None:
+    def refused() -> bool:
+        with scene.client() as client:
+            client.send("SUBSCRIBE", {"destination": "/queue/secret", "id": "1"}, receipt="r")
+            return client.frame().command == "ERROR"
+
+    until(refused)
+    cause = scene.queue("secret", "ACCESS_DENIED")
+    assert "'guest'" in cause["sentence"]
+    assert "accesscontrol.properties" in cause["advice"]
+
+
+# --- other names
+
+
+@pytest.mark.parametrize(
+    ("sent", "asked", "meant"),
+    [
+        ("Orders.{}", "orders.{}", ""),
+        ("queue/stock.{}", "stock.{}", "names the queue 'queue/NAME'"),
+    ],
+)
+def test_sent_to_another_name(scene: Scene, sent: str, asked: str, meant: str) -> None:
+    mine = uuid.uuid4().hex[:8]
+    scene.put(f"/queue/{sent.format(mine)}", "1")
+    cause = scene.queue(asked.format(mine), "OTHER_NAME")
+    assert f"queue '{sent.format(mine)}' with 1 message" in cause["sentence"]
+    assert meant in cause["sentence"]
+    assert cause["command"].startswith("imqcmd why dst -t q -n ")
+    with scene.client() as client:
+        client.subscribe(f"/queue/{asked.format(mine)}")
+        assert "is empty" in scene.queue(asked.format(mine), "OTHER_NAME")["sentence"]
+
+
+def test_a_temporary_queue_of_a_client_that_left(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        client.put(f"/queue/{queue}", "question", reply_to="/temp-queue/answers")
+        with scene.client() as server:
+            server.subscribe(f"/queue/{queue}")
+            answers = server.message()["reply-to"]
+    gone = answers.removeprefix("/temp-queue/")
+    assert "is gone" in scene.queue(gone, "TEMPORARY_GONE")["sentence"]
+
+
+def test_there_is_no_such_queue(scene: Scene) -> None:
+    assert scene.queue(uuid.uuid4().hex[:16] + "!", "NO_DESTINATION")["command"].startswith(
+        "imqcmd create dst"
+    )
+
+
+# --- topics
+
+
+def test_a_topic_without_subscription(scene: Scene) -> None:
+    topic = name()
+    scene.put(f"/topic/{topic}", "1", "2")
+    assert scene.topic(topic, "NO_SUBSCRIPTION")["figures"]["unheard"] == 2
+    with scene.client() as client:
+        client.subscribe(f"/topic/{topic}")
+        assert "before those of now" in scene.topic(topic, "NO_SUBSCRIPTION")["sentence"]
+
+
+def test_a_selector_of_a_subscription(scene: Scene) -> None:
+    topic = name()
+    with scene.client() as client:
+        client.subscribe(f"/topic/{topic}", selector="colour = 'red'")
+        scene.put(f"/topic/{topic}", "1", "2", colour="blue")
+        cause = scene.topic(topic, "SELECTOR")
+    assert cause["figures"] == {"refused": 2, "term": "colour = 'red'"}
+    assert "colour is 'blue'" in cause["sentence"]
+
+
+def test_no_local(scene: Scene) -> None:
+    topic = name()
+    with scene.client() as client:
+        client.subscribe(f"/topic/{topic}", no_local="true")
+        client.put(f"/topic/{topic}", "1")
+        assert scene.topic(topic, "NO_LOCAL")["figures"]["left_out"] == 1
+
+
+def test_a_durable_subscription_whose_client_is_away(scene: Scene) -> None:
+    topic = name()
+    with scene.client(client_id=f"away-{topic}") as client:
+        client.subscribe(f"/topic/{topic}", durable_subscriber_name="news")
+        client.disconnect()
+    scene.put(f"/topic/{topic}", "1")
+    cause = scene.topic(topic, "DURABLE_INACTIVE")
+    assert cause["figures"]["waiting"] == 1
+    scene.run(cause["command"])
+
+
+# --- one message
+
+
+def test_behind_others(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1", "2")
+    scene.put(f"/queue/{queue}", "urgent", priority="9")
+    id = scene.id_of(queue, 2)
+    cause = scene.message(id, "BEHIND_OTHERS")
+    assert cause["figures"] == {"ahead": 2, "higher_priority": 1}
+    assert "NO_CONSUMER" in [each["kind"] for each in scene.ask("message", id=id)["causes"]]
+
+
+def test_acknowledged_and_by_whom(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        message = client.hold(f"/queue/{queue}", "1", ack="client")[0]
+        client.ack(message, receipt="r")
+        client.expect("RECEIPT")
+        cause = scene.message(message["message-id"], "ACKNOWLEDGED")
+    assert "user 'guest' acknowledged it" in cause["sentence"]
+
+
+def test_moved_on_to_another_broker_under_another_id(scene: Scene) -> None:
+    with scene.client() as client:
+        client.subscribe("/queue/out", ack="client")
+        scene.put("/queue/mover.in", "1")
+        arrived = client.message()["message-id"]
+        number = int(arrived.rpartition("-")[2])
+        source = f"{arrived.rpartition('-')[0]}-{number - 1}"
+        cause = scene.message(source, "MOVED_ON")
+        assert f"under the id {arrived}" in cause["sentence"]
+        client.disconnect()
+    scene.run("imqcmd purge dst -t q -n out")
+
+
+def test_a_topic_message_that_came_too_early(scene: Scene) -> None:
+    topic = name()
+    with scene.client() as client:
+        client.put(f"/topic/{topic}", "1")
+        after = client.hold(f"/queue/{topic}", "2")[0]["message-id"]
+    number = int(after.rpartition("-")[2])
+    early = f"{after.rpartition('-')[0]}-{number - 1}"
+    assert (
+        "when the topic had no subscription" in scene.message(early, "NO_SUBSCRIPTION")["sentence"]
+    )
+
+
+def test_a_duplicate_id(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1", "again", "again", **{"_AMQ_DUPL_ID": f"id-{queue}"})
+    assert scene.queue(queue, "DUPLICATE_ID")["figures"]["dropped"] == 2
+    cause = scene.message(f"id-{queue}", "DUPLICATE_ID")
+    assert cause["figures"]["original"] == scene.id_of(queue)
+
+
+def test_headers_that_mean_nothing_here(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        client.subscribe(f"/queue/{queue}", **{"activemq.exclusive": "true", "x-priority": "3"})
+        cause = scene.queue(queue, "HEADER_UNUSED")
+    assert "'activemq.exclusive', 'x-priority'" in cause["sentence"]
+    scene.put(f"/queue/{queue}", "1", JMSXGroupID="g")
+    assert "JMSXGroupID" in scene.message(scene.id_of(queue), "HEADER_UNUSED")["sentence"]
+
+
+def test_ids_that_say_where_to_ask(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1")
+    id = scene.id_of(queue)
+    prefix = id.rpartition("-")[0]
+    assert scene.message(f"{prefix}-999999999", "NOT_SENT_YET")
+    assert scene.message("ID-another-1", "OTHER_BROKER")
+    assert scene.message("my own id", "HEADER_UNUSED")
+
+
+# --- links and services
+
+
+@pytest.mark.parametrize(
+    ("link", "kind", "said"),
+    [
+        ("off", "LINK_DISABLED", "disabled in the file"),
+        ("away", "LINK_WAITING", "tries again in"),
+        ("wrong", "LINK_FAILED", "has given up"),
+        ("idle", "NOTHING_WAITS", "nothing waits at its source"),
+    ],
+)
+def test_a_link_that_does_not_move(scene: Scene, link: str, kind: str, said: str) -> None:
+    assert said in scene.link(link, kind)["sentence"]
+    for program in ("imqcmd", "imqbridgemgr"):
+        assert said in scene.run(f"{program} why link -bn moves -ln {link}")
+
+
+@pytest.mark.parametrize(
+    ("order", "kind", "back"),
+    [("stop", "LINK_STOPPED", "start"), ("pause", "LINK_PAUSED", "resume")],
+)
+def test_a_queue_whose_link_was_stopped(scene: Scene, order: str, kind: str, back: str) -> None:
+    scene.run(f"imqbridgemgr {order} link -bn moves -ln mover")
+    scene.put("/queue/mover.in", "1")
+    cause = scene.queue("mover.in", kind)
+    assert "it takes messages from queue 'mover.in'" in cause["sentence"]
+    assert cause["command"] == f"imqbridgemgr {back} link -bn moves -ln mover"
+    assert scene.link("mover", kind)
+    scene.run(cause["command"])
+    with scene.client() as client:
+        client.subscribe("/queue/out")
+        client.message()
+
+
+def test_a_queue_whose_link_waits(scene: Scene) -> None:
+    scene.put("/queue/away.in", "1")
+    cause = scene.queue("away.in", "LINK_WAITING")
+    assert "it takes messages from queue 'away.in'" in cause["sentence"]
+
+
+def test_the_bridge_is_paused(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        client.subscribe(f"/queue/{queue}")
+        scene.run("imqbridgemgr pause bridge -bn stomp")
+        client.send("SEND", {"destination": f"/queue/{queue}"}, "1")
+        cause = scene.queue(queue, "SERVICE_PAUSED")
+        assert "PAUSED" in cause["sentence"]
+        scene.run(cause["command"])
+        client.message()
+
+
+def test_the_destination_is_paused(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as client:
+        client.subscribe(f"/queue/{queue}")
+        scene.run(f"imqcmd pause dst -t q -n {queue} -pst CONSUMERS")
+        client.send("SEND", {"destination": f"/queue/{queue}"}, "1")
+        cause = scene.queue(queue, "DESTINATION_PAUSED")
+        assert "nothing is delivered; 1 message is there" in cause["sentence"]
+        scene.run(cause["command"])
+        client.message()
+
+
+def test_a_listener_is_closed(scene: Scene) -> None:
+    scene.run("imqcmd pause svc -n stomp")
+    cause = scene.queue("mq.sys.dmq", "LISTENER_CLOSED")
+    scene.run(cause["command"])
+    with scene.client():
+        pass
+
+
+# --- the questions themselves
+
+
+def test_hostile_names_stay_in_their_place(scene: Scene) -> None:
+    queue = 'a b\'; rm -rf ~ "$(x)" \u202e é'
+    scene.put(f"/queue/{queue}", "1")
+    cause = scene.queue(queue, "NO_CONSUMER")
+    parsed(cause["command"])
+    scene.run(cause["command"])
+    told = scene.run(f"imqcmd why dst -t q -n {json.dumps(chr(27) + '[31m')}")
+    assert "\x1b" not in told
+
+
+def test_what_is_not_there_is_refused(scene: Scene) -> None:
+    assert "there is no connection 999999" in scene.run("imqcmd why cxn -id 999999", code=1)
+    assert "there is no link x" in scene.run("imqcmd why link -bn moves -ln x", code=1)
+    assert "no bridge nowhere" in scene.run("imqcmd why link -bn nowhere -ln x", code=1)
+    assert "expected a whole number" in scene.run("imqcmd why cxn -id x", code=1)
+
+
+def test_a_connection_without_subscription(scene: Scene) -> None:
+    with scene.client(client_id="silent"):
+        cause = scene.cause("NO_SUBSCRIPTION", "connection", id=scene.connection("silent"))
+    assert "has no subscription" in cause["sentence"]
+
+
+def test_a_connection_for_which_nothing_waits(scene: Scene) -> None:
+    queue = name()
+    with scene.client(client_id="idle") as client:
+        client.subscribe(f"/queue/{queue}")
+        cause = scene.cause("NOTHING_WAITS", "connection", id=scene.connection("idle"))
+    assert cause["command"] == f"imqcmd why dst -t q -n {queue}"
