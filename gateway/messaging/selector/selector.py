@@ -441,13 +441,7 @@ def value_reader(node: Node) -> _Operand:
 def _extra(name: str) -> _Operand:
     """A header whose name is not a property's."""
 
-    def extra(properties: _Properties, message: Message) -> Value:
-        for each, text in message.headers.extras:
-            if each == name:
-                return text
-        return None
-
-    return extra
+    return lambda properties, message: dict(message.headers.extras).get(name)
 
 
 def _numeric(node: Node) -> _Numeric:

@@ -279,7 +279,10 @@ class Sending:
 
 
 def _copies(together: list[tuple[int, int]], at: int) -> tuple[int, int]:
-    """Return where the copies of a SEND begin and end, by the place of one of them."""
+    """Return where the copies of a SEND begin and end.
+
+    :param at: the place of one of them.
+    """
     index = bisect_right(together, at, key=_start) - 1
     if index >= 0 and at < together[index][1]:
         return together[index]

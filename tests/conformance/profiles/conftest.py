@@ -14,7 +14,7 @@ from tests.gateway_process import GatewayProcess, free_port
 PROFILES = ("openmq", "standard", "activemq", "artemis", "rabbitmq")
 
 #: Queues that take one message each.
-FULL = [f"profiles.full.{profile}{version}" for profile in PROFILES for version in (10, 11, 12)]
+FULL = [f"profiles.full.{profile}{version}" for profile in PROFILES for version in range(10, 14)]
 
 #: Gives a client that is CONNECTED to the listener of a profile, in a version.
 Join = Callable[..., Client]

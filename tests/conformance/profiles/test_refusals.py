@@ -74,10 +74,10 @@ def test_what_follows_a_send_that_the_broker_refuses_is_sent(
 
 def test_many_refusals_in_a_row(join: Join, name: str) -> None:
     client = join("activemq", "1.1")
-    client.put(full("activemq", "1.1"), "1")
+    client.put(full("activemq", "1.3"), "1")
     count = 3000
     for number in range(count):
-        destination = f"/queue/{name}" if number % 3 == 0 else full("activemq", "1.1")
+        destination = f"/queue/{name}" if number % 3 == 0 else full("activemq", "1.3")
         client.send("SEND", {"destination": destination, "receipt": str(number)}, "x")
     answers = [client.frame() for _ in range(count)]
     assert [each["receipt-id"] for each in answers] == [str(each) for each in range(count)]
