@@ -1,4 +1,4 @@
-"""``imqdbmgr backup`` beside a gateway that works, and ``restore``, as an operator types them."""
+"""``imqdbmgr backup`` beside a working gateway, and ``restore``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Sender(threading.Thread):
 
 
 def numbers(port: int, queue: str, count: int) -> Iterator[int]:
-    """The numbers of that many messages of a sender, in the order in which they come."""
+    """The numbers of that many messages of a sender, as they come."""
     with Client(port) as client:
         client.ask("SUBSCRIBE", {"id": "1", "destination": queue, "ack": "auto"})
         for _ in range(count):

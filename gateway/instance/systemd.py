@@ -288,7 +288,7 @@ class Supervised:
 
 
 def watchdog_seconds(environment: Mapping[str, str], pid: int | None = None) -> float:
-    """Return how many seconds the watchdog waits; 0: there is none.
+    """Return how many seconds the watchdog waits; 0 without one.
 
     :param pid: of this process; None asks the system.
     """

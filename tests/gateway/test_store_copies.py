@@ -1,4 +1,4 @@
-"""Backups of an instance with transaction logs of bridges, and what goes on after a restore."""
+"""Backups of an instance with transaction logs of bridges."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Instance:
         self.folder = folder / "backup"
 
     def decide(self, *numbers: int) -> None:
-        """Open the log, decide, and close it; a log may have been put beside the messages."""
+        """Open the log, also one beside the messages; decide; close it."""
         beside = self.layout.store / self.log.path.name
         if beside.exists():
             beside.rename(self.log.path)

@@ -61,9 +61,9 @@ def put_off(path: str) -> Iterator[bool]:
 
 
 def backup(path: str, target: str, work: Work) -> int:
-    """Copy the store at ``path``, which a gateway may have open, completely or not at all.
+    """Copy the store at ``path``, completely or not at all.
 
-    Every row and every checksum of the copy is read. It is as a store that was closed in order.
+    A gateway may have it open. Every row and every checksum of the copy is read. It is as a store that was closed in order.
 
     :param target: the copy's database; its folder must exist.
     :param work: reads branches, whose encoding is the broker's.
@@ -120,7 +120,7 @@ def restore(source: str, path: str, aside: str, work: Work) -> tuple[int, bool]:
 
 
 def _copy(path: str, part: str) -> None:
-    """Copy database and log as they are at one moment, or after a crash at that moment.
+    """Copy database and log as a crash at one moment leaves them.
 
     :raises StoreError: the store changes all the time, or its log is damaged.
     :raises OSError: a file cannot be read or written.
@@ -184,7 +184,7 @@ def _copy_log(path: str, part: str) -> None:
 
 
 def _finish(part: str, source: str, work: Work, next_seq: int = 0) -> int:
-    """Make a store that was closed in order of copied files, and read all of it.
+    """Close copied files in order, and read all of the store.
 
     :param source: what was copied, for errors.
     :param next_seq: the next message has at least this number.
@@ -223,7 +223,7 @@ def _finish(part: str, source: str, work: Work, next_seq: int = 0) -> int:
 
 
 def _next_seq(path: str) -> int:
-    """Return the number of the next message of the store at ``path``; 0 if it cannot be read."""
+    """Return the store's next message number; 0 if it cannot be read."""
     if not os.path.exists(path):
         return 0
     try:

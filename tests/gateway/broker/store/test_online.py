@@ -139,7 +139,7 @@ def test_while_it_is_copied_the_database_stays_as_it_is(opened: Opened) -> None:
 
 
 def test_copies_while_batches_are_committed(opened: Opened, tmp_path: Path) -> None:
-    """Each is what some number of batches gives, and at least those of before it."""
+    """Each is what some batches give, at least those of before it."""
     opened.commit(BATCHES)
     states = [opened.history.after_restart()]
     made: list[tuple[int, Path]] = []
