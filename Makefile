@@ -10,6 +10,7 @@
 #   make bench-pairs    what a change costs: make bench-pairs OLD=../before/build/compiled NEW=build/compiled
 #   make compiled   build the hottest modules as C below build, for which mypyc and a C compiler are needed; run uses them from then on, bench always
 #   make wheels     stomp-gateway, compiled where that is possible, and pyspark-stomp, the data source alone, in build/wheel
+#   make deb        the Debian package, in build/deb
 #   make docs       the documentation, in docs/_build/html
 #
 # Another interpreter: make PYTHON=python3.12 run
@@ -36,7 +37,7 @@ SIDE_BY_SIDE ?= -n 6 --dist loadgroup --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: run quick test test-full prepared test-compiled lint twin bench bench-pairs compiled wheels docs packages
+.PHONY: run quick test test-full prepared test-compiled lint twin bench bench-pairs compiled wheels deb docs packages
 
 run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "Files:        $(INSTANCE) (settings in etc/gateway.properties, users in etc/users, logs in log and bridges/stomp)"
@@ -82,6 +83,7 @@ lint: $(VENV)/.installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m tests.language
+	$(BIN)/python -m tests.dependencies
 	$(BIN)/mypy
 
 # A tree is a checkout or an unpacked wheel; make twin OLD=../before TWIN='--examples 5000 --allow error-texts'.
@@ -109,6 +111,10 @@ $(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway bridg
 wheels: $(COMPILED)/.built
 	@$(BIN)/python -m pipeline.datasource.wheel build/wheel
 	@ls build/wheel/stomp_gateway-*.whl
+
+# Of the Python that Debian has, for which the wheel must have been made: make PYTHON=/usr/bin/python3 VENV=build/venv deb. With other extras: make EXTRAS=amqp,ldap deb.
+deb: wheels
+	@PIP='$(abspath $(BIN))/python -m pip' CYCLONEDX='$(abspath $(BIN))/cyclonedx-py' packaging/debian/build build/wheel/stomp_gateway-*.whl build/deb
 
 $(CLASSES): $(VENV)/.installed-for-tests | packages
 	@echo "Making build/spark.jsa, which takes a minute"
