@@ -19,9 +19,10 @@ from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories, FactoryError
 from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
-from bridge.jms_link import JMSLink, RefusedLink
+from bridge.jms_link import JMSLink
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import BridgeLines
+from bridge.refused_link import RefusedLink
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
 from gateway.messaging.provider import Credentials
@@ -84,6 +85,7 @@ class Parts:
     :param coordination: of the bridge's transactions.
     :param instance: tells this instance from all others, for the loop guard.
     :param lines: tell the journal.
+    :param stalled_s: as :class:`~bridge.jms_link.JMSLink` has it.
     :raises: what a dead message queue cannot be made for.
     """
 
@@ -98,7 +100,9 @@ class Parts:
         instance: str,
         log: Logger,
         lines: BridgeLines,
+        stalled_s: float = 0,
     ) -> None:
+        self._stalled_s: Final = stalled_s
         self.config = config
         self._reactor: Final = reactor
         self._load_transformer: Final = load_transformer
@@ -198,6 +202,7 @@ class Parts:
                     self._instance,
                     self._log,
                     self._lines,
+                    self._stalled_s,
                 )
             except FactoryError as error:
                 reason = f"link {link.name} cannot connect: {error}"

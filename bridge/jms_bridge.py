@@ -30,16 +30,18 @@ from bridge.config import model
 from bridge.config.changes import Changes, changes
 from bridge.config.loading import load
 from bridge.config.problems import ConfigurationError, Problem, Severity
+from bridge.config.settings import STALLED
 from bridge.connections.connections import PoolStatus, SharedStatus
 from bridge.connections.factories import Embedded
 from bridge.dead.chain import DmqStatus
-from bridge.jms_link import JMSLink, RefusedLink
+from bridge.jms_link import JMSLink
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.status import BridgeState, LinkState, WrongState
 from bridge.manager import STOP_S
 from bridge.orders import ITSELF, PAUSED, STOPPED, Orders, StandingOrders
 from bridge.providers.jms.java_command import java_options
+from bridge.refused_link import RefusedLink
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
@@ -63,7 +65,12 @@ START_S: Final = 5.0
 #: How much of the time that a stop may take its links may have; the rest is for connections.
 _FOR_LINKS: Final = 0.7
 #: States in which a link moves messages or tries to.
-_RUNNING: Final = (LinkState.STARTING, LinkState.STARTED, LinkState.RETRYING)
+_RUNNING: Final = (
+    LinkState.STARTING,
+    LinkState.STARTED,
+    LinkState.STALLED,
+    LinkState.RETRYING,
+)
 _PAUSED: Final = (LinkState.PAUSING, LinkState.PAUSED)
 _PAUSED_STATES: Final = (BridgeState.PAUSING, BridgeState.PAUSED)
 #: States in which there is nothing of a link to stop.
@@ -342,6 +349,7 @@ class JMSBridge:
             self._provider.resource,  # unlike the instance's name, no other installation has it
             self._log,
             self._lines,
+            settings.named(STALLED, self.name),
         )
 
     def _refuse(self, links: Iterable[JMSLink | RefusedLink]) -> None:

@@ -17,15 +17,14 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.config.model import AS_SOURCE, Bridge, Link
-from bridge.config.model import Destination as ConfiguredDestination
+from bridge.config.model import Bridge, Link
 from bridge.connections.administered import AdministeredFactory
-from bridge.connections.connections import ConnectionKind, Connections
+from bridge.connections.connections import Connections
 from bridge.link.attempts import Attempts, Retries
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
-from bridge.link.errors import BatchRefused, EndLost, LinkFailed, LinkRefused, SourceLost
+from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.lag import Lag
 from bridge.link.pump import Buries
@@ -34,6 +33,8 @@ from bridge.link.status import Doing, LinkCounters, LinkState, LinkStatus, Wrong
 from bridge.link.throughput import Throughput
 from bridge.link.transfer import LinkStops, Transfer, UnknownRefName
 from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
+from bridge.link.watchdog import Watchdog
+from bridge.refused_link import end_text, place_text
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
@@ -68,6 +69,8 @@ class JMSLink:
         link, for the loop guard.
     :param log: the bridge's.
     :param lines: tell the journal.
+    :param stalled_s: seconds after which it is STALLED if something waits and nothing is moved; 0
+        for never.
     """
 
     def __init__(
@@ -84,6 +87,7 @@ class JMSLink:
         instance: str,
         log: Logger,
         lines: BridgeLines = NO_JOURNAL,
+        stalled_s: float = 0,
     ) -> None:
         self.config: Final = config
         self.name: Final = config.name
@@ -109,9 +113,19 @@ class JMSLink:
         names = {
             "source": source.config.ref_name,
             "target": target.config.ref_name,
-            "destination": _place(config.target.destination),
+            "destination": place_text(config.target.destination),
         }
         self._stall: Final = Stall(reactor, config.name, names, log, self._progress, self._record)
+        self._watchdog: Final = Watchdog(
+            reactor,
+            config.name,
+            stalled_s,
+            self._done_with,
+            self.look,
+            self._waiting,
+            self._now_ms,
+            log,
+        )
         refusals = Refusals(config.name, target.config.ref_name, log, reactor.seconds, self._record)
         self._make_pump: Final = partial(
             new_pump,
@@ -244,20 +258,21 @@ class JMSLink:
         kinds = (None, None) if endpoints is None else endpoints.kinds
         doing, doing_since_ms = (Doing.NOTHING, 0) if endpoints is None else endpoints.doing
         transaction, transaction_state = ("", "") if endpoints is None else endpoints.transaction
+        stalled = self._state is LinkState.STARTED and self._watchdog.stalled
         return LinkStatus(
             bridge=self._bridge.name,
             name=config.name,
-            state=self._state,
+            state=LinkState.STALLED if stalled else self._state,
             enabled=config.enabled,
             transacted=config.transacted,
             quality_of_service=config.quality_of_service.value,
-            source=_text(
+            source=end_text(
                 config.source.connection_factory.ref_name, kinds[0], config.source.destination
             ),
-            target=_text(
+            target=end_text(
                 config.target.connection_factory.ref_name, kinds[1], config.target.destination
             ),
-            since_ms=self._since_ms,
+            since_ms=self._watchdog.since_ms if stalled else self._since_ms,
             last_error=self._error,
             last_error_ms=self._error_ms,
             # What is over is not reported.
@@ -276,6 +291,21 @@ class JMSLink:
             transaction_state=transaction_state,
             waiting=self._lag.waiting(0 if endpoints is None else endpoints.in_flight),
         )
+
+    def _done_with(self) -> object:
+        """Whatever grows when it is done with a message."""
+        counters = self.counters
+        return (
+            counters.sent,
+            counters.acknowledged,
+            counters.not_transferred,
+            sum(counters.dead.values()),
+        )
+
+    def _waiting(self) -> int:
+        """Messages that wait at the source or are under way; -1 when unknown."""
+        held = 0 if self._endpoints is None else self._endpoints.in_flight
+        return max(self._lag.waiting(held), held or -1)
 
     def __str__(self) -> str:
         status = self.status()
@@ -315,6 +345,10 @@ class JMSLink:
             self._stall.watch()
         else:
             self._stall.stop()
+        if state is LinkState.STARTED:
+            self._watchdog.watch()
+        else:
+            self._watchdog.stop()
         if state not in _PASSING:
             settled, self._settled = self._settled, []
             outcome = LinkFailed(self.name, self._error) if state is LinkState.FAILED else None
@@ -481,90 +515,3 @@ class JMSLink:
 
     def _now_ms(self) -> int:
         return wall_ms(self._reactor)
-
-
-class RefusedLink:
-    """A link that cannot be started: UNINITIALIZED if disabled, else FAILED.
-
-    :param bridge: the name of its bridge.
-    :param reason: why, with the link's name.
-    :param now_ms: the time, in epoch milliseconds.
-    """
-
-    def __init__(self, config: Link, bridge: str, reason: str, now_ms: Callable[[], int]) -> None:
-        self.config: Final = config
-        self.name: Final = config.name
-        self.reason: Final = reason
-        self._bridge: Final = bridge
-        self._now_ms: Final = now_ms
-        self._failed_ms: Final = now_ms()
-        self._since_ms = self._failed_ms
-        self._state = LinkState.FAILED if config.enabled else LinkState.UNINITIALIZED
-
-    def start(self) -> Deferred[None]:
-        """Fail with LinkRefused, or with WrongState where it is disabled."""
-        if not self.config.enabled:
-            return self._refuse("start")
-        self._enter(LinkState.FAILED)
-        return fail(LinkRefused(self.reason))
-
-    def stop(self) -> Deferred[None]:
-        if self.config.enabled:
-            self._enter(LinkState.STOPPED)
-        return succeed(None)
-
-    def pause(self) -> Deferred[None]:
-        return self._refuse("pause")
-
-    def resume(self) -> Deferred[None]:
-        return self._refuse("resume")
-
-    def configure(self, bridge: Bridge) -> None:
-        """Do nothing: no setting matters to it."""
-
-    def look(self) -> Deferred[None]:
-        return succeed(None)
-
-    def status(self) -> LinkStatus:
-        source, target = self.config.source, self.config.target
-        return LinkStatus(
-            bridge=self._bridge,
-            name=self.name,
-            state=self._state,
-            enabled=self.config.enabled,
-            transacted=self.config.transacted,
-            quality_of_service=self.config.quality_of_service.value,
-            source=_text(source.connection_factory.ref_name, None, source.destination),
-            target=_text(target.connection_factory.ref_name, None, target.destination),
-            since_ms=self._since_ms,
-            last_error=self.reason if self.config.enabled else "",
-            last_error_ms=self._failed_ms if self.config.enabled else 0,
-            attempt=0,
-            next_try_ms=0,
-            in_flight=0,
-            doing=Doing.NOTHING,
-            doing_since_ms=0,
-            last_transfer_ms=0,
-            lag_ms=-1,
-            received_rate=0.0,
-            sent_rate=0.0,
-            counters=LinkCounters(),
-        )
-
-    def _enter(self, state: LinkState) -> None:
-        if state is not self._state:
-            self._state = state
-            self._since_ms = self._now_ms()
-
-    def _refuse(self, operation: str) -> Deferred[None]:
-        return fail(WrongState(f"link {self.name}", operation, self._state.value, self.reason))
-
-
-def _place(destination: ConfiguredDestination | None) -> str:
-    return AS_SOURCE if destination is None else destination.shown
-
-
-def _text(
-    ref_name: str, kind: ConnectionKind | None, destination: ConfiguredDestination | None
-) -> str:
-    return f"{ref_name}:{'' if kind is None else kind.value}:{_place(destination)}"

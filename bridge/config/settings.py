@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.instance.settings import Boolean, Setting, Text
+from gateway.instance.settings import Boolean, Duration, Setting, Text
 
 XMLURL: Final = Setting(
     "imq.bridge.NAME.xmlurl",
@@ -58,6 +58,12 @@ BRIDGE_TM_PROPS: Final = Setting(
     "Properties of the transaction coordinator of the bridge: KEY=VALUE, separated by commas; they win over those of imq.bridge.tm.props",
     shared=True,
 )
+STALLED: Final = Setting(
+    "imq.bridge.NAME.stalled",
+    Duration("seconds", 0),
+    60,
+    "Time after which a link of the bridge that has something waiting and has moved nothing is STALLED; 0 is never. Read when the bridge is started",
+)
 
 #: Every one of them, in the order of the reference.
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
@@ -68,4 +74,5 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     JMS_CLASSPATH,
     TM_PROPS,
     BRIDGE_TM_PROPS,
+    STALLED,
 )

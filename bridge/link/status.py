@@ -26,7 +26,7 @@ class BridgeState(Enum):
 class LinkState(Enum):
     """What a link is doing; the words are those of ``imqbridgemgr list link``.
 
-    The original has all but RETRYING and FAILED, which in it look like STARTED and STOPPED.
+    The original has all but RETRYING, STALLED and FAILED, which in it look like STARTED and STOPPED.
     """
 
     #: Disabled in the bridge's file.
@@ -36,6 +36,8 @@ class LinkState(Enum):
     STARTING = "STARTING"
     #: It moves messages.
     STARTED = "STARTED"
+    #: It is STARTED, something waits, and it has moved nothing for a while.
+    STALLED = "STALLED"
     #: It has lost a provider or never had it, and waits to try again or tries.
     RETRYING = "RETRYING"
     #: It will take no more messages, and settles those under way.

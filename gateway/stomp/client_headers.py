@@ -86,7 +86,7 @@ def check_durable(headers: Headers, queue: bool) -> None:
 
 
 def unused(headers: Headers) -> tuple[str, ...]:
-    """Return the names of SUBSCRIBE's headers that mean nothing here, such as another broker's."""
+    """Return the names of SUBSCRIBE's headers that mean nothing here."""
     return tuple([name for name in headers if name not in _USED])
 
 

@@ -233,7 +233,7 @@ class StompService:
 
     @property
     def sessions(self) -> dict[int, Session]:
-        """The sessions of CONNECTED clients, by the ``id`` of the connection behind each."""
+        """The sessions of CONNECTED clients, by the ``id`` of the connection."""
         return {
             id(each.session.connection): each.session
             for each in self._admission.connections

@@ -13,7 +13,7 @@ from tests.why.scenes import Scene
 LINK = """\
 <link name="{name}" transacted="false" {attributes}>
   <source connection-factory-ref="{source}" destination-ref="{name}.in"/>
-  <target connection-factory-ref="{target}" destination-ref="out"/>
+  <target connection-factory-ref="{target}" destination-ref="{out}"/>
 </link>
 <destination ref-name="{name}.in" name="{name}.in" type="queue"/>
 """
@@ -29,7 +29,13 @@ LINKS = (
 
 def _bridge(port: int) -> str:
     links = "".join(
-        LINK.format(name=name, source=source, target=target, attributes=attributes)
+        LINK.format(
+            name=name,
+            source=source,
+            target=target,
+            attributes=attributes,
+            out="full.out" if name == "full" else "out",
+        )
         for name, source, target, attributes in LINKS
     )
     every = links.splitlines(keepends=True)
@@ -39,7 +45,7 @@ def _bridge(port: int) -> str:
         f'<jmsbridge name="moves">{first}<connection-factory ref-name="here"/>'
         f'<connection-factory ref-name="there" lookup-name="stomp://{HOST}:{port}" connect-attempts="-1" connect-attempt-interval-in-seconds="1"/>'
         '<connection-factory ref-name="stranger" username="guest" password="wrong"/>'
-        f'{last}<destination ref-name="out" name="out" type="queue"/></jmsbridge>'
+        f'{last}<destination ref-name="out" name="out" type="queue"/><destination ref-name="full.out" name="full.out" type="queue"/></jmsbridge>'
     )
 
 
@@ -56,6 +62,7 @@ def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
             "imq.bridge.activelist": "stomp,moves",
             "imq.bridge.moves.type": "jms",
             "imq.bridge.moves.xmlurl": str(file),
+            "imq.bridge.moves.stalled": "2",
             "imq.journal.level": "all",
             "imq.journal.segment.age": "1",
             "imq.message.expiration.interval": "1",

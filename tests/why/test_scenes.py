@@ -444,6 +444,20 @@ def test_a_queue_whose_link_waits(scene: Scene) -> None:
     assert "it takes messages from queue 'away.in'" in cause["sentence"]
 
 
+def test_a_link_that_is_stalled(scene: Scene) -> None:
+    scene.run("imqcmd create dst -t q -n full.out -o maxNumMsgs=1 -o limitBehavior=FLOW_CONTROL")
+    scene.put("/queue/full.in", "1", "2", "3")
+    cause = scene.link("full", "LINK_STALLED")
+    assert "to take what it sends" in cause["sentence"]
+    assert scene.link("full", "FLOW_CONTROL")["figures"]["there"] >= 1
+    assert scene.queue("full.in", "LINK_STALLED")
+    assert " STALLED " in scene.run("imqbridgemgr list link -bn moves")
+    assert "link full is STALLED: " in scene.gateway.log
+    scene.run("imqcmd update dst -t q -n full.out -o maxNumMsgs=-1")
+    until(lambda: "link full: moves messages again" in scene.gateway.log)
+    assert scene.link("full", "NOTHING_WAITS")["figures"]["moved"] == 3
+
+
 def test_the_bridge_is_paused(scene: Scene) -> None:
     queue = name()
     with scene.client() as client:

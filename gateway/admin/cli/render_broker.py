@@ -85,6 +85,12 @@ def _wildcard_lines(each: Json) -> list[Line]:
     ]
 
 
+def _oldest(each: Json) -> str:
+    if not each["messages"]:
+        return "-"
+    return "unknown" if each["oldest_age_ms"] < 0 else duration(each["oldest_age_ms"])
+
+
 def _age(each: Json) -> str:
     return "unknown" if each["age_ms"] < 0 else duration(each["age_ms"])
 
@@ -104,6 +110,7 @@ destinations_table = partial(
         (("", "Remote"), lambda each: 0),
         (("", "UnAck"), "unacknowledged"),
         (("", "Avg Size"), _average_size),
+        (("", "Oldest"), lambda each: _oldest(each)),
     ),
 )
 #: ``list msg``.
@@ -191,6 +198,7 @@ def destination_details(each: Json) -> str:
         ("   Actual", each["octets"]),
         ("   Remote", 0),
         ("   Held in Transaction", each["octets_in_transaction"]),
+        ("Age of the Oldest Message", _oldest(each)),
         ("Current Number of Producers", each["producers"]),
     ]
     if queue:

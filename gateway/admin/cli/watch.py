@@ -28,6 +28,7 @@ from gateway.instance.settings import printable
 _WIDTH: Final = 120
 _COLOURS: Final = {
     "STARTED": "green",
+    "STALLED": "red",
     "RETRYING": "yellow",
     "FAILED": "bold red",
     "PAUSED": "cyan",

@@ -443,12 +443,12 @@ def _found(bridge: Bridge, name: str) -> BridgeLink:
 
 
 def _not_started(bridge: Bridge) -> list[BridgeLink]:
-    """The links that are enabled, and yet not STARTED."""
+    """The links that are enabled, and yet neither STARTED nor STALLED."""
     statuses = [(link, link.status()) for link in bridge.links()]
     return [
         link
         for link, status in statuses
-        if status.enabled and status.state is not LinkState.STARTED
+        if status.enabled and status.state not in (LinkState.STARTED, LinkState.STALLED)
     ]
 
 

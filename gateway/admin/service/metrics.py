@@ -303,6 +303,11 @@ _DESTINATION_GAUGES: Final[Rows] = (
     ),
     ("producers", "Connections that have sent to it.", "producers"),
     (
+        "oldest_message_age_seconds",
+        "Age of the oldest message, unacknowledged ones included; 0 without one, absent when unknown.",
+        lambda each: None if each.oldest_age_ms < 0 else each.oldest_age_ms / 1000,
+    ),
+    (
         "consumers_paused",
         "1 while an administrator has paused it for consumers, else 0.",
         lambda each: each.state in (Pause.CONSUMERS.state, Pause.ALL.state),

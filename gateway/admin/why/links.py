@@ -110,6 +110,8 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
     by_state = state_cause(status, now_ms)
     if by_state is not None:
         yield by_state
+    elif status.state is LinkState.STALLED:
+        yield stall_cause(status)
     name = _named(status)
     counters = status.counters
     if status.transaction and status.transaction_state in ("WAITING", "IN_DOUBT", "HEURISTIC"):
@@ -176,7 +178,7 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
         )
 
 
-def stall_cause(status: LinkStatus, now_ms: int) -> Cause:
+def stall_cause(status: LinkStatus) -> Cause:
     """Return why a link is stalled."""
     waits = counted(max(status.waiting, status.in_flight))
     last = (
@@ -216,6 +218,8 @@ def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
         if destination not in (link.source, link.target):
             continue
         cause = state_cause(link.status, facts.now_ms)
+        if link.status.state is LinkState.STALLED:
+            cause = stall_cause(link.status)
         if cause is None:
             continue
         what = "takes messages from" if link.source == destination else "brings messages to"

@@ -23,6 +23,7 @@ from gateway.broker.core.destinations.purging import SelectivePurge, fail_consum
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.operator import views
+from gateway.broker.operator.ages import Ages
 from gateway.broker.operator.views import (
     BrokerView,
     Client,
@@ -81,6 +82,7 @@ class BrokerAdministration:
         self._provider = provider
         self._broker = provider.broker
         self._clients = clients
+        self._ages = Ages()
         self._holders = holders
         self._varhome = varhome
         self._store = store
@@ -117,7 +119,9 @@ class BrokerAdministration:
 
         def steps() -> Iterator[None]:
             try:
-                yield from views.show_destinations(self._provider, show, kind, temporary)
+                yield from views.show_destinations(
+                    self._provider, show, kind, temporary, self._ages
+                )
             except Exception:  # noqa: BLE001
                 # Who waits for the end is told of it.
                 done.errback()
@@ -130,11 +134,12 @@ class BrokerAdministration:
     def destination(self, type: str, name: str) -> DestinationView:
         """Return one destination. :raises AdministrationRefused: it is unknown."""
         physical = self._find(type, name)
-        return views.destination(physical, views.producers(self._provider)[physical.destination])
+        producers = views.producers(self._provider)[physical.destination]
+        return views.destination(physical, producers, self._ages)
 
     def measured(self, most: int) -> tuple[Sequence[DestinationView], int]:
         """As :func:`gateway.broker.operator.views.measured`."""
-        return views.measured(self._provider, most)
+        return views.measured(self._provider, most, self._ages)
 
     def durables(self, topic: str = "") -> Sequence[DurableView]:
         """Return durable subscriptions by client identifier and name.

@@ -17,6 +17,7 @@ from gateway import __version__
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.operator.ages import Ages
 from gateway.broker.properties import administered_properties
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
@@ -51,6 +52,8 @@ class DestinationView:
     :param wildcards: consumers of patterns that cover it, by pattern.
     :param messages_in: messages that have come since the start of the broker,
     :param messages_out: that have gone, by whatever way.
+    :param oldest_age_ms: since its oldest message was sent, those that consumers have included; 0
+        without one, -1 where that is not known.
     :param peak_messages: the most that were here at once since then.
     :param properties: all of them, by the original's names.
     :param administered: those that an administrator has given.
@@ -73,6 +76,7 @@ class DestinationView:
     messages_out: int
     octets_in: int
     octets_out: int
+    oldest_age_ms: int
     peak_messages: int
     peak_octets: int
     properties: Mapping[str, Any]
@@ -210,7 +214,7 @@ def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) ->
 
 
 def destination(
-    physical: PhysicalQueue | PhysicalTopic, count_of_producers: int
+    physical: PhysicalQueue | PhysicalTopic, count_of_producers: int, ages: Ages
 ) -> DestinationView:
     """How one stands."""
     wildcards: Counter[str] = Counter()
@@ -253,6 +257,7 @@ def destination(
         messages_out=physical.found + physical.come - physical.count,
         octets_in=physical.come_octets,
         octets_out=physical.found_octets + physical.come_octets - physical.octets,
+        oldest_age_ms=_age(ages.oldest_ms(physical), physical.changes.turn.refresh()),
         peak_messages=physical.peak,
         peak_octets=physical.peak_octets,
         properties=administered_properties.values(physical.properties),
@@ -265,6 +270,7 @@ def show_destinations(
     show: Callable[[DestinationView], None],
     kind: Kind | None,
     temporary: bool,
+    ages: Ages,
 ) -> Iterator[None]:
     """Show the destinations by name, queues first, in short steps.
 
@@ -288,11 +294,13 @@ def show_destinations(
     for physical in merge(*parts, key=_by_kind_and_name):
         # It may have been removed since.
         if provider.broker.find(physical.destination) is physical:
-            show(destination(physical, counts[physical.destination]))
+            show(destination(physical, counts[physical.destination], ages))
         yield
 
 
-def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationView], int]:
+def measured(
+    provider: EmbeddedProvider, most: int, ages: Ages
+) -> tuple[list[DestinationView], int]:
     """The destinations with metrics of their own, and how many are left out.
 
     Temporary ones have none. Those of administrators and settings come first, then the oldest.
@@ -307,9 +315,8 @@ def measured(provider: EmbeddedProvider, most: int) -> tuple[list[DestinationVie
     every.sort(key=lambda physical: (physical.auto_created, physical.number))
     chosen = every if most < 0 else every[:most]
     count = producers(provider)
-    return [destination(physical, count[physical.destination]) for physical in chosen], len(
-        every
-    ) - len(chosen)
+    views = [destination(physical, count[physical.destination], ages) for physical in chosen]
+    return views, len(every) - len(chosen)
 
 
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
@@ -415,6 +422,10 @@ def connection(
         delivered=connection.routing.origin.delivered,
         unacknowledged=sum([consumer.outstanding for consumer in every]),
     )
+
+
+def _age(since_ms: int, now_ms: int) -> int:
+    return since_ms if since_ms <= 0 else max(1, now_ms - since_ms)
 
 
 def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, str]:

@@ -66,7 +66,7 @@ class Backpressure:
         )
 
     def reasons(self) -> list[str]:
-        """Return what holds the sender back now, in words for operators; nothing if it may send."""
+        """Return what holds the sender back now, in words for operators."""
         found = [
             f"{physical} is {physical.pause.state}"
             if physical.pause & Pause.PRODUCERS

@@ -131,18 +131,18 @@ async def test_the_list_of_destinations(imq: Live, client: Client, session: Sess
     temporary = client.connection.temporary(Q.kind)
     size = (await imq.json("query", "dst", "-t", "t", "-n", "quotes"))["octets"] / 4
     total = (await imq.json("query", "dst", "-t", "q", "-n", "orders"))["octets"] / 2
-    dashes = "-" * 110
+    dashes = "-" * 121
     assert await imq("list", "dst") == (
         "Listing all the destinations on the broker specified by:\n"
         "\n"
         f"{imq.broker_table}"
         f"{dashes}\n"
         "Name         Type    State     Producers              Consumers              Msgs\n"
-        "                               Total       Wildcard   Total       Wildcard   Count   Remote   UnAck   Avg Size\n"
+        "                               Total       Wildcard   Total       Wildcard   Count   Remote   UnAck   Avg Size   Oldest\n"
         f"{dashes}\n"
-        "mq.sys.dmq   Queue   RUNNING   0           -          0           -          0       0        0       0.0\n"
-        f"orders       Queue   RUNNING   1           -          0           -          2       0        0       {total:.1f}\n"
-        f"quotes       Topic   RUNNING   1           0          2           1          4       0        1       {size:.1f}\n"
+        "mq.sys.dmq   Queue   RUNNING   0           -          0           -          0       0        0       0.0        -\n"
+        f"orders       Queue   RUNNING   1           -          0           -          2       0        0       {total:<8.1f}   00:00:00\n"
+        f"quotes       Topic   RUNNING   1           0          2           1          4       0        1       {size:<8.1f}   00:00:00\n"
         "\n"
         "Successfully listed destinations.\n"
     )
@@ -186,6 +186,7 @@ async def test_everything_of_a_queue(imq: Live) -> None:
         "   Actual                             0\n"
         "   Remote                             0\n"
         "   Held in Transaction                0\n"
+        "Age of the Oldest Message             -\n"
         "Current Number of Producers           0\n"
         "Current Number of Active Consumers    0\n"
         "Current Number of Backup Consumers    0\n"

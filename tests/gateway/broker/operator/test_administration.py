@@ -382,6 +382,30 @@ def test_counts_of_a_queue(
     )
 
 
+def test_the_age_of_the_oldest_message(stepped: Stepped, admin: BrokerAdministration) -> None:
+    """Also of one that a consumer has, that pauses, or that is in the store only."""
+
+    def age(asked: BrokerAdministration) -> int:
+        return asked.destination("queue", "q").oldest_age_ms
+
+    admin.create("queue", "q", {})
+    assert age(admin) == 0
+    stepped.session().send(texts(Q, range(3)))
+    stepped.later(10)
+    assert 10_000 <= age(admin) < 20_000
+    session = stepped.session(Mode.INDIVIDUAL)
+    inbox = stepped.receive(session, Q, credit=1)
+    assert 10_000 <= age(admin) < 20_000
+    stepped.reject(inbox, [1], delay_ms=100_000)
+    assert 10_000 <= age(admin) < 20_000
+    stepped.close(session)
+    stepped.restart()
+    anew = administration(stepped)
+    assert age(anew) == -1
+    stepped.run_until_idle()
+    assert age(anew) >= 10_000
+
+
 def test_counts_of_a_topic_with_patterns(stepped: Stepped, admin: BrokerAdministration) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     stepped.consume(session, T)
