@@ -20,6 +20,7 @@ from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories, FactoryError
 from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
 from bridge.jms_link import JMSLink
+from bridge.link.balance import Balances
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import BridgeLines
 from bridge.refused_link import RefusedLink
@@ -85,7 +86,8 @@ class Parts:
     :param coordination: of the bridge's transactions.
     :param instance: tells this instance from all others, for the loop guard.
     :param lines: tell the journal.
-    :param stalled_s: as :class:`~bridge.jms_link.JMSLink` has it.
+    :param stalled_s: as :class:`~bridge.jms_link.JMSLink` has it, and
+    :param balances: likewise.
     :raises: what a dead message queue cannot be made for.
     """
 
@@ -101,7 +103,9 @@ class Parts:
         log: Logger,
         lines: BridgeLines,
         stalled_s: float = 0,
+        balances: Balances | None = None,
     ) -> None:
+        self._balances: Final = balances
         self._stalled_s: Final = stalled_s
         self.config = config
         self._reactor: Final = reactor
@@ -203,6 +207,7 @@ class Parts:
                     self._log,
                     self._lines,
                     self._stalled_s,
+                    self._balances,
                 )
             except FactoryError as error:
                 reason = f"link {link.name} cannot connect: {error}"

@@ -35,6 +35,7 @@ from bridge.connections.connections import PoolStatus, SharedStatus
 from bridge.connections.factories import Embedded
 from bridge.dead.chain import DmqStatus
 from bridge.jms_link import JMSLink
+from bridge.link.balance import Balances
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.status import BridgeState, LinkState, WrongState
@@ -99,6 +100,7 @@ class JMSBridge:
     :param lines: tell the journal.
     :param admit: asked at each start and reload; None admits everything.
     :param orders: what an operator said last of its links, which a start leaves so.
+    :param balances: of its links; None keeps none beyond a stop.
     """
 
     type: Final = "JMS"
@@ -117,7 +119,9 @@ class JMSBridge:
         lines: BridgeLines = NO_JOURNAL,
         admit: Admit | None = None,
         orders: StandingOrders | None = None,
+        balances: Balances | None = None,
     ) -> None:
+        self._balances: Final = balances
         self.name: Final = name
         self.state = BridgeState.STOPPED
         self.problem = ""
@@ -350,6 +354,7 @@ class JMSBridge:
             self._log,
             self._lines,
             settings.named(STALLED, self.name),
+            self._balances,
         )
 
     def _refuse(self, links: Iterable[JMSLink | RefusedLink]) -> None:
@@ -407,6 +412,8 @@ class JMSBridge:
         # It waits for connections that are still in use, but no longer than we do.
         left = max(0.0, until - self._reactor.seconds())
         await self._steps.take("stop", {"connections": parts.connections.close()}, left)
+        if self._balances is not None:
+            await self._balances.flush()
 
     # --- pause and resume
 

@@ -21,6 +21,7 @@ from bridge.config.model import Bridge, Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.link.attempts import Attempts, Retries
+from bridge.link.balance import Balances
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
@@ -69,6 +70,7 @@ class JMSLink:
         link, for the loop guard.
     :param log: the bridge's.
     :param lines: tell the journal.
+    :param balances: of the bridge's links; None keeps its own as long as it lasts.
     :param stalled_s: seconds after which it is STALLED if something waits and nothing is moved; 0
         for never.
     """
@@ -88,7 +90,10 @@ class JMSLink:
         log: Logger,
         lines: BridgeLines = NO_JOURNAL,
         stalled_s: float = 0,
+        balances: Balances | None = None,
     ) -> None:
+        kept = balances or Balances(reactor, None, lambda: wall_ms(reactor), log)
+        self.balance: Final = kept.of(config.name)
         self.config: Final = config
         self.name: Final = config.name
         self.counters: Final = LinkCounters()
@@ -143,6 +148,7 @@ class JMSLink:
             lines.of_link(bridge.name, config.name, source, target, transformer is not None),
             refusals,
             self._end_lost,
+            self.balance,
         )
         self._endpoints: LinkEndpoints | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any
@@ -286,6 +292,8 @@ class JMSLink:
             received_rate=self._throughput.received.a_second(),
             sent_rate=self._throughput.sent.a_second(),
             counters=replace(self.counters, dead=dict(self.counters.dead)),
+            balance=replace(self.balance.terms),
+            difference=self.balance.terms.difference,
             once_by=None if endpoints is None else endpoints.once_by,
             transaction=transaction,
             transaction_state=transaction_state,

@@ -33,6 +33,7 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
 from gateway.messaging.transformer import MessageTransformer
+from gateway.reactor.clocks import wall_ms
 from gateway.reactor.deferreds import deferred, gather
 from gateway.reactor.turn import Turn
 from gateway.stomp import service
@@ -366,7 +367,9 @@ class BridgeLoader:
 
     def _jms(self, name: str) -> Bridge:
         from bridge.jms_bridge import JMSBridge
+        from bridge.link.balance import Balances
         from bridge.link.journal import BridgeLines
+        from gateway.link_balances import BalancesInFile
         from gateway.transaction_log import DatabaseLog, PlainLog
 
         layout = self._configuration.layout
@@ -393,6 +396,12 @@ class BridgeLoader:
             BridgeLines(self._journal),
             self._admit,
             self._kept.orders,
+            Balances(
+                self._reactor,
+                BalancesInFile(self._reactor, layout, name),
+                partial(wall_ms, self._reactor),
+                logger,
+            ),
         )
 
 

@@ -74,6 +74,7 @@ COMPOSITION_MODULES = (
     "gateway.ownership",
     "gateway.exit_codes",
     "gateway.fronts",
+    "gateway.link_balances",
     "gateway.repositories",
     "gateway.rereading",
     "gateway.shared_files",

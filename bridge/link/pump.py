@@ -56,6 +56,7 @@ from twisted.logger import Logger
 
 from bridge.dead.chain import DeadMessage
 from bridge.link.arrivals import Received
+from bridge.link.balance import Balance
 from bridge.link.errors import SourceLost
 from bridge.link.journal import STOPPED, BatchLines, LinkLines
 from bridge.link.source import LinkSource
@@ -106,6 +107,8 @@ class Batch:
     #: That one message of it was refused, it is unknown which, and others may have arrived: each is
     #: sent by itself.
     singly: bool = False
+    #: It counts in the link's balance as held.
+    held: bool = True
 
     @property
     def doubtful(self) -> int:
@@ -191,6 +194,7 @@ class Pump:
     :param transferred: is given each batch that is done on both sides: its messages, as received
         and as sent.
     :param lines: its lines in the journal.
+    :param balance: its balance.
     """
 
     def __init__(
@@ -204,7 +208,9 @@ class Pump:
         transferred: Callable[[Sequence[tuple[Message, Message]]], None],
         log: Logger,
         lines: LinkLines,
+        balance: Balance,
     ) -> None:
+        self.balance: Final = balance
         self.clock: Final = clock
         self.link: Final = link
         self.delivery: Final = delivery
@@ -316,6 +322,7 @@ class Pump:
         batch = Batch(source, received, self._lines.received(received))
         self.under_way.append(batch)
         self.counters.received += len(received)
+        self.balance.taken(len(received))
         crashpoints.hit("link.after-receive")
         return batch
 
@@ -329,7 +336,28 @@ class Pump:
         self.ended(batch)
         if not batch.acknowledged:
             batch.lines.given_back(batch.items, reason)
-        self.counters.possible_duplicates += batch.doubtful
+            self.returned(batch)
+        else:
+            self.settled(batch)
+        self.doubled(batch.doubtful)
+
+    def returned(self, batch: Batch) -> None:
+        """Count a batch that the source has again. Idempotent."""
+        if batch.held:
+            batch.held = False
+            self.balance.returned(len(batch.received))
+
+    def settled(self, batch: Batch) -> None:
+        """Count a batch that is over for good. Idempotent."""
+        if batch.held:
+            batch.held = False
+            self.balance.settled(batch.items, len(batch.received))
+
+    def doubled(self, count: int) -> None:
+        """Count messages that may be at the target twice."""
+        self.counters.possible_duplicates += count
+        if count and self.delivery.once_by is None:
+            self.balance.doubled(count)
 
     async def transform(
         self,

@@ -121,6 +121,35 @@ class LinkCounters:
     possible_duplicates: int = 0
 
 
+@dataclass(slots=True)
+class BalanceTerms:
+    """The terms of a link's balance, in messages.
+
+    :mod:`bridge.link.balance` has their meaning.
+
+    :param lost: of AT_MOST_ONCE: those that no dead message queue has taken; part of the difference.
+    :param possibly_twice: messages that the target may have twice; 0 where each is transferred once.
+    :param since_ms: when it was begun, epoch milliseconds.
+    """
+
+    taken: int = 0
+    out: int = 0
+    dead: int = 0
+    not_transferred: int = 0
+    in_doubt: int = 0
+    held: int = 0
+    lost: int = 0
+    possibly_twice: int = 0
+    since_ms: int = 0
+
+    @property
+    def difference(self) -> int:
+        """Messages that were taken and are nowhere; less than 0: that are somewhere unasked."""
+        return self.taken - (
+            self.out + self.dead + self.not_transferred + self.in_doubt + self.held
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class LinkStatus:
     """A link at one moment.
@@ -141,6 +170,8 @@ class LinkStatus:
     :param waiting: how many messages wait at the source, those under way included; -1 when unknown.
     :param received_rate: messages a second over the last minute.
     :param sent_rate: likewise.
+    :param balance: what became of the messages that it took, beyond the process; and
+    :param difference: those of which that is not known.
     :param once_by: what a transacted link relies on; None until it has connected, and of other
         links.
     :param transaction: the id of the transaction under way, "" without one.
@@ -168,6 +199,8 @@ class LinkStatus:
     received_rate: float
     sent_rate: float
     counters: LinkCounters
+    balance: BalanceTerms = field(default_factory=BalanceTerms)
+    difference: int = 0
     once_by: OnceBy | None = None
     transaction: str = ""
     transaction_state: str = ""

@@ -164,6 +164,8 @@ class Item:
     sent: bool = False
     #: Given up; None once a dead message queue has it.
     dead: DeadMessage | None = None
+    #: Given up, and no dead message queue has taken it.
+    lost: bool = False
 
     @property
     def to_be_sent(self) -> bool:

@@ -161,6 +161,10 @@ class Layout:
         """Where the orders of operators about a bridge are."""
         return self.bridge(name) / "orders.json"
 
+    def bridge_balances(self, name: str) -> Path:
+        """Where the balances of a bridge's links are."""
+        return self.bridge(name) / "balances.json"
+
     def transaction_log(self, bridge: str) -> Path:
         """Return where the bridge called ``bridge`` keeps its decisions.
 

@@ -22,12 +22,13 @@ from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfServic
 from bridge.config.model import Destination as Configured
 from bridge.dead.chain import DeadMessage, NotBuried
 from bridge.link.arrivals import Received
+from bridge.link.balance import Balance
 from bridge.link.delivery.acknowledge import Acknowledge
 from bridge.link.delivery.poison import MOST
 from bridge.link.errors import BatchRefused, Refused, SourceLost, TargetLost
 from bridge.link.journal import NO_LINES
 from bridge.link.pump import Buries, Pump
-from bridge.link.status import LinkCounters
+from bridge.link.status import BalanceTerms, LinkCounters
 from bridge.link.transfer import LinkEnds, Transfer
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind, Queue
@@ -230,6 +231,7 @@ def made(
         moved,
         recording()[0],
         NO_LINES,
+        Balance("link", BalanceTerms(), lambda: None, recording()[0]),
     )
 
 
@@ -241,6 +243,9 @@ def moved_through(world: World, quality: QualityOfService, size: int) -> LinkCou
     for _ in range(10_000):
         error = failure_of(pump.run(source, LinkEnds(TARGET, "A", "B", False)))  # type: ignore[arg-type]
         if isinstance(error, Empty):
+            terms = pump.balance.terms
+            assert (terms.difference, terms.held, terms.in_doubt) == (terms.lost, 0, 0)
+            assert not terms.lost or quality is QualityOfService.AT_MOST_ONCE
             return counters
         assert isinstance(error, MessagingError), error
         if source.failed is not None:

@@ -127,6 +127,7 @@ class Acknowledge(Delivery):
 
     def _done(self, pump: Pump, batch: Batch) -> None:
         """:raises ProviderUnavailable: the link was stopped meanwhile."""
+        pump.settled(batch)
         pump.check()
         pump.report(batch)
         if isinstance(batch.received[0].message, Unreadable):
@@ -219,7 +220,8 @@ class Acknowledge(Delivery):
     ) -> None:
         """Bury what was sent and cannot be acknowledged: it comes again."""
         sent = [item for item in batch.items if item.sent]
-        pump.counters.possible_duplicates += len(sent)
+        pump.doubled(len(sent))
+        pump.returned(batch)
         # It never will be: the source is lost, and delivers it again.
         batch.acknowledged = True
         for item in sent:
@@ -280,6 +282,7 @@ class Acknowledge(Delivery):
                 if lost.dead is not None and lost.dead.reason is BridgeDeadReason.MESSAGE_EXPIRED:
                     batch.lines.expired(lost)
                 lost.dead = None
+                lost.lost = True
                 pump.log.error(
                     "link {link}: message {id} is lost, as its quality of service allows: {error}",
                     link=pump.link,

@@ -22,6 +22,7 @@ from twisted.logger import Logger
 from bridge.config.model import Link, QualityOfService
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
+from bridge.link.balance import Balance
 from bridge.link.delivery.acknowledge import Acknowledge
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.unfinished import LostMessages
@@ -55,6 +56,7 @@ async def new_pump(
     lines: LinkLines,
     refused: Callable[[MessagingError, int], None],
     lost: Callable[[EndLost], None],
+    balance: Balance,
 ) -> Pump:
     """Return the pump that keeps what a link guarantees, for one run of it.
 
@@ -67,6 +69,7 @@ async def new_pump(
     :param lines: the link's lines in the journal.
     :param refused: is told why the target refuses how many messages, which are dead.
     :param lost: called if the target's connection ends.
+    :param balance: the link's.
     :raises NotOnce: see there.
     :raises TransactionError: the coordinator's log cannot be opened.
     """
@@ -101,7 +104,9 @@ async def new_pump(
         check_connected = partial(check, connected=True) if once else lambda: None
         one_store = source.embedded and target.embedded
         delivery = Acknowledge(reactor, link, end, one_store, once_by, refused, check_connected)
-    return Pump(reactor, name, delivery, transfer, dead_queues, counters, transferred, log, lines)
+    return Pump(
+        reactor, name, delivery, transfer, dead_queues, counters, transferred, log, lines, balance
+    )
 
 
 def _check_duplicate_ids(

@@ -78,9 +78,7 @@ class RunSender:
         try:
             await sending
         except TargetLost as lost:
-            pump.counters.possible_duplicates += (
-                len(run) if lost.sent and not self._nothing_twice else 0
-            )
+            pump.doubled(len(run) if lost.sent and not self._nothing_twice else 0)
             _doubt(batch, run, lost)
             raise
         except Refused as refused:
@@ -109,7 +107,7 @@ class RunSender:
             # None may be sent again of which it is unknown whether it has arrived.
             bad = run
         elif refused.sent:
-            pump.counters.possible_duplicates += len(run) - len(bad)
+            pump.doubled(len(run) - len(bad))
         pump.counters.refused += len(bad)
         if bad:
             self._on_refused(refused.cause, len(bad))

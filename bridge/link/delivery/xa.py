@@ -219,6 +219,8 @@ class XADelivery(Delivery):
         :raises NotBuried:
         """
         self._before, self._ending, self._failed = None, succeed(None), None
+        # Both resource managers have finished what was decided.
+        pump.balance.recovered()
         lost = self._unfinished.look()
         if pump.halting:
             self._undecided.keep(lost)
@@ -304,6 +306,8 @@ class XADelivery(Delivery):
 
     async def _rolled_back(self, work: _Work, error: BaseException) -> None:
         await work.transaction.rollback()
+        if work.batch is not None:
+            work.pump.returned(work.batch)
         if work.transaction.state is TransactionState.ROLLED_BACK and work.batch is not None:
             work.batch.lines.rolled_back(None, error, str(error))
         await work.ending
@@ -357,6 +361,8 @@ class XADelivery(Delivery):
         crashpoints.hit("link.after-settlement")
         done = partial(self._done, pump, batch, sending)
         if waiting:
+            batch.held = False
+            pump.balance.doubted(len(batch.received))
             self._unfinished.waits(
                 work.transaction,
                 done,
@@ -462,6 +468,10 @@ class XADelivery(Delivery):
             counters.octets += 0 if item.outgoing is None else len(item.outgoing.body)
         counters.sent += len(sending)
         counters.acknowledged += len(batch.items)
+        if batch.held:
+            pump.settled(batch)
+        else:
+            pump.balance.settled(batch.items, len(batch.received), doubted=True)
         pump.report(batch)
 
     async def _refused(self, work: _Work, refused: Refused | RolledBack) -> None:

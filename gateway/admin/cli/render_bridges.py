@@ -267,8 +267,28 @@ def link_details(link: Json) -> str:
             if link["last_error"]
             else "none",
         ),
+        *_balance(link),
     ]
     return listed(rows, 3)
+
+
+def _balance(link: Json) -> list[tuple[str, object]]:
+    """The link's balance: what was taken is the sum of what follows."""
+    terms = link["balance"]
+    difference = link["difference"]
+    lost = f", {terms['lost']} lost as AT_MOST_ONCE allows" if terms["lost"] else ""
+    return [
+        ("", ""),
+        ("Balance Since", moment(terms["since_ms"])),
+        ("Taken from the Source", terms["taken"]),
+        ("   Out", terms["out"]),
+        ("   Dead", terms["dead"]),
+        ("   Not Transferred", terms["not_transferred"]),
+        ("   In Doubt", terms["in_doubt"]),
+        ("   Held", terms["held"]),
+        ("   Difference", f"{difference}{lost}" if difference else 0),
+        ("Possibly Twice", terms["possibly_twice"]),
+    ]
 
 
 def lag(link: Json) -> str:

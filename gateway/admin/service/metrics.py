@@ -147,6 +147,29 @@ _LINK_GAUGES: Final[Rows] = (
         lambda status: None if status.waiting < 0 else status.waiting,
     ),
 )
+#: Name after ``stomp_gateway_link_balance_``. They go on from one process to the next.
+_BALANCE_GAUGES: Final[Rows] = (
+    ("taken_messages", "Messages taken from the source and not given back.", "balance.taken"),
+    ("out_messages", "Of these, those that the target has for good.", "balance.out"),
+    ("dead_messages", "Of these, those that a dead message queue has.", "balance.dead"),
+    (
+        "not_transferred_messages",
+        "Of these, those that a transformer dropped.",
+        "balance.not_transferred",
+    ),
+    (
+        "in_doubt_messages",
+        "Of these, those of transactions decided and not committed everywhere.",
+        "balance.in_doubt",
+    ),
+    ("held_messages", "Of these, those under way.", "balance.held"),
+    ("difference_messages", "Of these, those that are nowhere: an alarm.", "difference"),
+    (
+        "possibly_twice_messages",
+        "Messages that the target may have twice.",
+        "balance.possibly_twice",
+    ),
+)
 _DMQ_COUNTERS: Final[Rows] = (
     ("messages_sent", "Dead messages that the queue has taken.", "sent"),
     ("messages_not_taken", "Dead messages that the queue did not take.", "not_taken"),
@@ -197,6 +220,7 @@ def _link_metrics(links: Sequence[tuple[tuple[str, str], LinkStatus]]) -> Iterat
     yield dead
     yield state
     yield from _families(GaugeMetricFamily, prefix, _LINK_GAUGES, links, labels)
+    yield from _families(GaugeMetricFamily, f"{prefix}_balance", _BALANCE_GAUGES, links, labels)
 
 
 # --- transactions of bridges

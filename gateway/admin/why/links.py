@@ -122,6 +122,7 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
             "See its branches, and end it by hand only where a broker will never come back:",
             command("imqbridgemgr", "list", "transactions", "-bn", status.bridge, "-debug"),
         )
+    yield from _balance_causes(status, name)
     dead = sum(counters.dead.values())
     if dead:
         reasons = ", ".join(f"{reason.value} {count}" for reason, count in counters.dead.items())
@@ -139,16 +140,6 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
             ),
             0,
             dead,
-        )
-    if counters.possible_duplicates:
-        yield Cause(
-            CauseKind.POSSIBLY_TWICE,
-            f"{counted(counters.possible_duplicates)} of {name} may be at the target twice: {some(counters.possible_duplicates, 'it was', 'they were')} sent, and the source gave {some(counters.possible_duplicates, 'it', 'them')} out again.",
-            {"possibly_twice": counters.possible_duplicates},
-            'Where that matters, give the link quality-of-service="ONCE_AND_ONLY_ONCE"; see the link:',
-            command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name),
-            0,
-            counters.possible_duplicates,
         )
     if by_state is not None:
         return
@@ -175,6 +166,42 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
             command("imqcmd", "list", "dst")
             if link.source is None
             else why_destination(link.source),
+        )
+
+
+def _balance_causes(status: LinkStatus, name: str) -> Iterator[Cause]:
+    terms, difference = status.balance, status.difference
+    query = command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name)
+    if difference:
+        lost = f", {terms.lost} of them lost as AT_MOST_ONCE allows" if terms.lost else ""
+        yield Cause(
+            CauseKind.UNBALANCED,
+            f"The balance of {name} has a difference of {difference}{lost}: {terms.taken} were taken, and {terms.out} are out, {terms.dead} dead, {terms.not_transferred} not transferred, {terms.in_doubt} in doubt and {terms.held} held.",
+            {"difference": difference, "lost": terms.lost, "taken": terms.taken},
+            "The bridge's log says which messages were lost and why; see the balance:",
+            query,
+            0,
+            abs(difference),
+        )
+    if terms.in_doubt:
+        yield Cause(
+            CauseKind.PREPARED_TRANSACTION,
+            f"{counted(terms.in_doubt)} of {name} {some(terms.in_doubt, 'is', 'are')} in doubt: decided, and not yet committed everywhere.",
+            {"in_doubt": terms.in_doubt},
+            "Bring the broker back that has yet to hear of it; see the transactions:",
+            command("imqbridgemgr", "list", "transactions", "-bn", status.bridge, "-debug"),
+            0,
+            terms.in_doubt,
+        )
+    if terms.possibly_twice:
+        yield Cause(
+            CauseKind.POSSIBLY_TWICE,
+            f"{counted(terms.possibly_twice)} of {name} may be at the target twice: {some(terms.possibly_twice, 'it was', 'they were')} sent, and the source gave {some(terms.possibly_twice, 'it', 'them')} out again.",
+            {"possibly_twice": terms.possibly_twice},
+            'Where that matters, give the link quality-of-service="ONCE_AND_ONLY_ONCE"; see the link:',
+            query,
+            0,
+            terms.possibly_twice,
         )
 
 

@@ -273,6 +273,9 @@ def test_query_link(live: Live) -> None:
         "Failed Attempts",
         "Next Attempt",
         "Last Error",
+        "Balance Since",
+        "Taken from the Source",
+        "Possibly Twice",
     ]
     assert rows["Source"] == "here:D:queue:in"
     assert rows["Messages Sent"].startswith(f"{before + 1} (")
