@@ -1,0 +1,237 @@
+"""Causes that no scene makes happen, as values made from values."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bridge.link.status import BalanceTerms, Doing, LinkCounters, LinkState, LinkStatus
+from gateway.admin.why.broker import broker_causes
+from gateway.admin.why.cause import Cause, CauseKind, command, ranked, span
+from gateway.admin.why.facts import Facts, LinkFacts
+from gateway.admin.why.journeys import read_journey
+from gateway.admin.why.links import link_causes
+from gateway.admin.why.messages import journey_causes, unknown_of_journal
+from gateway.admin.why.names import nearness, temporary_name
+from gateway.admin.why.selectors import Miss, misses
+from gateway.journal.journal import JournalStanding
+from gateway.messaging.destination import Queue
+from gateway.messaging.message import BodyType, Headers, Message
+from gateway.messaging.selector.selector import parse
+from gateway.messaging.selector.terms import terms_of
+
+NO_FACTS = Facts(now_ms=0, connections={}, stomp="STARTED")
+
+
+def broker(**given: Any) -> Any:
+    """A broker for which all is well except what is given."""
+    parts: dict[str, Any] = {
+        "since_ms": 0,
+        "broken": None,
+        "full": False,
+        "must_wait": False,
+        **given,
+    }
+    return SimpleNamespace(
+        reach=SimpleNamespace(since_ms=parts["since_ms"]),
+        commits=SimpleNamespace(
+            broken=parts["broken"], full=parts["full"], octets_without_room=1000
+        ),
+        memory=SimpleNamespace(senders_must_wait=lambda: parts["must_wait"], used=2, most=1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"since_ms": 1000}, CauseKind.STORE_UNREACHABLE),
+        ({"broken": "fsync failed"}, CauseKind.STORE_FAILED),
+        ({"full": True}, CauseKind.DISK_FULL),
+        ({"must_wait": True}, CauseKind.MEMORY_FULL),
+    ],
+)
+def test_what_stops_the_whole_broker(given: dict[str, Any], kind: CauseKind) -> None:
+    assert [cause.kind for cause in broker_causes(broker(**given), NO_FACTS)] == [kind]
+    assert not list(broker_causes(broker(), NO_FACTS))
+
+
+def test_the_likeliest_and_heaviest_come_first() -> None:
+    causes = [
+        Cause(CauseKind.DEAD, "dead"),
+        Cause(CauseKind.NO_CREDIT, "light", weight=1),
+        Cause(CauseKind.NO_CREDIT, "heavy", weight=9),
+        Cause(CauseKind.DISK_FULL, "full"),
+        Cause(CauseKind.DEAD, "dead"),
+    ]
+    assert [cause.sentence for cause in ranked(causes)] == ["full", "heavy", "light", "dead"]
+
+
+def test_a_command_is_one_whatever_a_name_is() -> None:
+    for name in ("a b", "'; rm -rf /", "$(x)", "é\u202e", "-n", '"'):
+        assert shlex.split(command("imqcmd", "why", "dst", "-n", name))[-1] == name
+
+
+def test_spans() -> None:
+    assert [span(ms) for ms in (0, 9_900, 61_000, 7_260_000, 180_000_000)] == [
+        "0.0 s",
+        "9.9 s",
+        "1 min 1 s",
+        "2 h 1 min",
+        "2 d 2 h",
+    ]
+
+
+# --- selectors
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1 AND (b > 2 OR NOT c LIKE 'x%' ESCAPE '!') AND d IN ('p', 'q''s')",
+        "a BETWEEN 1 AND 2 AND b NOT BETWEEN 1 + 2 * 3 AND -4 AND c IS NOT NULL AND TRUE",
+    ],
+)
+def test_conditions_are_written_out_as_they_mean(text: str) -> None:
+    again = " AND ".join(f"({term.text})" for term in terms_of(text))
+    assert [term.text for term in terms_of(again)] == [term.text for term in terms_of(text)]
+    assert parse(again)
+
+
+def _message(**properties: Any) -> Message:
+    return Message(Headers(Queue("q"), body_type=BodyType.TEXT, properties=properties), b"")
+
+
+def test_the_nearest_miss_is_what_alone_keeps_most_out() -> None:
+    sample = [_message(a="1", b="x")] * 3 + [_message(a="2", b="y")] * 2 + [_message()]
+    miss = Miss("a = '1' AND b = 'z'")
+    for _ in misses(miss.text, sample, miss):
+        pass
+    assert (miss.looked_at, miss.matched) == (6, 0)
+    assert miss.nearest is not None
+    assert (miss.nearest.term.text, miss.nearest.failed, miss.nearest.alone) == ("b = 'z'", 6, 3)
+    assert "b is absent from 1, b is 'x' on 3, b is 'y' on 2" in miss.sentence
+
+
+# --- names
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "near"),
+    [
+        ("orders", "Orders", True),
+        ("orders", "queue/orders", True),
+        ("orders", "jms.queue.orders", True),
+        ("order-lines", "order_lines", True),
+        ("payments", "payment", True),
+        ("orders", "invoices", False),
+        ("a", "b", False),
+    ],
+)
+def test_names_that_are_near(first: str, second: str, near: bool) -> None:
+    assert (nearness(first, second) >= 0.8) is near
+
+
+def test_names_of_temporary_destinations() -> None:
+    name = "0123456789abcdef" * 2
+    assert temporary_name(f"temporary_destination://queue/{name}") == name
+    assert temporary_name(name) == name
+    assert temporary_name("orders") == ""
+
+
+# --- links
+
+
+def status(state: LinkState, **given: Any) -> LinkStatus:
+    """A link of that state."""
+    known: dict[str, Any] = {
+        "bridge": "b",
+        "name": "l",
+        "state": state,
+        "enabled": True,
+        "transacted": False,
+        "quality_of_service": "DUPLICATES_OK",
+        "source": "here:D:queue:in",
+        "target": "there:D:queue:out",
+        "since_ms": 1000,
+        "last_error": "",
+        "last_error_ms": 0,
+        "attempt": 0,
+        "next_try_ms": 0,
+        "in_flight": 0,
+        "doing": Doing.RECEIVING,
+        "doing_since_ms": 1000,
+        "last_transfer_ms": 0,
+        "lag_ms": 0,
+        "received_rate": 0.0,
+        "sent_rate": 0.0,
+        "counters": LinkCounters(),
+        "waiting": 3,
+    }
+    return LinkStatus(**{**known, **given})
+
+
+def test_a_difference_what_is_in_doubt_and_what_is_there_twice() -> None:
+    terms = BalanceTerms(taken=10, out=6, in_doubt=2, lost=1, possibly_twice=4)
+    link = LinkFacts(status(LinkState.STARTED, balance=terms, difference=terms.difference))
+    causes = {cause.kind: cause for cause in link_causes(link, 5000)}
+    assert causes[CauseKind.UNBALANCED].figures["difference"] == 2
+    assert "1 of them lost as AT_MOST_ONCE allows" in causes[CauseKind.UNBALANCED].sentence
+    assert causes[CauseKind.PREPARED_TRANSACTION].figures["in_doubt"] == 2
+    assert causes[CauseKind.POSSIBLY_TWICE].figures["possibly_twice"] == 4
+
+
+# --- the journal
+
+
+def _journal(folder: Path, *lines: dict[str, Any]) -> None:
+    whole = "".join(
+        json.dumps({"v": 1, "run": "r", "line": at, **line}, separators=(",", ":")) + "\n"
+        for at, line in enumerate(lines, 1)
+    )
+    (folder / "r-0000000001.jsonl").write_text(whole)
+
+
+def test_a_journey_is_found_by_number_and_by_id(tmp_path: Path) -> None:
+    _journal(
+        tmp_path,
+        {"time": 1_000_000, "steps": ["produced"], "prefix": "ID-x-", "runs": [[5, 3, 2]]},
+        {"time": 2_000_000, "steps": ["produced"], "prefix": "ID-x-", "runs": [[8, 1, 1]]},
+        {
+            "time": 3_000_000,
+            "steps": ["arrived"],
+            "ids": ["other", "ID-x-7"],
+            "target_ids": ["t1", "t2"],
+            "destination": "queue:out",
+            "provider": "there",
+            "link": "b/l",
+        },
+    )
+    (tmp_path / "r-0000000002.jsonl.open").write_text("not yet")
+    journey = read_journey(tmp_path, "ID-x-7")
+    assert [(told.step, told.target_id) for told in journey.steps] == [
+        ("produced", ""),
+        ("arrived", "t2"),
+    ]
+    assert (journey.segments, journey.read, journey.open) == (1, 1, True)
+    [cause] = journey_causes(journey, "ID-x-7")
+    assert cause.kind is CauseKind.MOVED_ON
+    assert "where it is under the id t2" in cause.sentence
+    assert read_journey(tmp_path, "ID-x-6").steps == []
+    assert [told.as_target for told in read_journey(tmp_path, "t1").steps] == [True]
+
+
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [("off", "is off"), ("dead", "level is dead"), ("links", "level is links"), ("all", "")],
+)
+def test_what_the_journal_cannot_say_is_said(tmp_path: Path, level: str, said: str) -> None:
+    texts = unknown_of_journal(
+        read_journey(tmp_path / "missing", "ID-x-1"), JournalStanding(level, 0, 0, 0, False), 60
+    )
+    assert said in " ".join(texts)
+    assert bool(texts) is bool(said)
