@@ -383,7 +383,7 @@ def test_counts_of_a_queue(
 
 
 def test_the_age_of_the_oldest_message(stepped: Stepped, admin: BrokerAdministration) -> None:
-    """Also of one that a consumer has, that pauses, or that is in the store only."""
+    """Also of one that a consumer has, that pauses, or is in the store only."""
 
     def age(asked: BrokerAdministration) -> int:
         return asked.destination("queue", "q").oldest_age_ms
