@@ -21,6 +21,8 @@ from gateway.stomp.connection_log import quoted as quoted
 
 #: Holders, names and the like that one sentence names.
 NAMED: Final = 3
+#: Characters of a selector in a sentence.
+_SELECTOR: Final = 200
 
 
 class CauseKind(Enum):
@@ -157,6 +159,11 @@ def why_destination(destination: Destination) -> str:
 def spoken(destination: Destination) -> str:
     """Return a destination as sentences name it: ``queue 'orders'``."""
     return f"{destination.kind.name.lower()} {quoted(destination.name)}"
+
+
+def selecting(text: str) -> str:
+    """Return a selector as sentences have it: it has quotes of its own."""
+    return f'"{text[:_SELECTOR]}..."' if len(text) > _SELECTOR else f'"{text}"'
 
 
 def counted(count: int, noun: str = "message") -> str:

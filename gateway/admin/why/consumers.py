@@ -17,6 +17,7 @@ from gateway.admin.why.cause import (
     listing,
     moment,
     quoted,
+    selecting,
     some,
 )
 from gateway.admin.why.facts import Holder
@@ -291,7 +292,7 @@ def selector_causes(
         causes.append(
             Cause(
                 CauseKind.SELECTOR,
-                f"The selector {quoted(miss.text)} matches none of the {counted(miss.looked_at)} looked at, of {place.waiting} that wait in {place.name}; {miss.sentence}.",
+                f"The selector {selecting(miss.text)} matches none of the {counted(miss.looked_at)} looked at, of {place.waiting} that wait in {place.name}; {miss.sentence}.",
                 {
                     "waiting": place.waiting,
                     "looked_at": miss.looked_at,
@@ -310,7 +311,7 @@ def selector_causes(
         causes.append(
             Cause(
                 CauseKind.SELECTOR,
-                f"{unmatched} of the {counted(looked_at)} looked at in {place.name} {some(unmatched, 'is', 'are')} matched by no consumer's selector: {listing([quoted(miss.text) for miss in nearest])}.",
+                f"{unmatched} of the {counted(looked_at)} looked at in {place.name} {some(unmatched, 'is', 'are')} matched by no consumer's selector: {listing([selecting(miss.text) for miss in nearest])}.",
                 {"waiting": place.waiting, "looked_at": looked_at, "unmatched": unmatched},
                 "Start a consumer for the others, or correct a selector; look at the messages:",
                 "",

@@ -17,6 +17,7 @@ from gateway.admin.why.cause import (
     listing,
     moment,
     quoted,
+    selecting,
     some,
     span,
     spoken,
@@ -25,7 +26,7 @@ from gateway.admin.why.consumers import PlaceFacts, consumer_causes, selector_ca
 from gateway.admin.why.facts import Facts
 from gateway.admin.why.limits import LATELY_MS, limit_causes, refusal_causes
 from gateway.admin.why.links import link_causes_of, takes_from
-from gateway.admin.why.selectors import Miss, misses
+from gateway.admin.why.selectors import Miss, misses, step_of
 from gateway.broker.broker import Broker
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
@@ -249,8 +250,11 @@ def sample_causes(
         yield from misses(text, sample, miss)
         every.append(miss)
     unmatched = 0
-    for message in sample:
+    at_once = step_of([selectors[text] for text in chosen])
+    for at, message in enumerate(sample):
         unmatched += not any(selectors[text].matches(message) for text in chosen)
+        if at % at_once == 0:
+            yield
     destination = facts.holders[0].consumer.spec.destination
     causes = selector_causes(facts, every, unmatched, len(sample))
     found += [_looking(cause, destination) for cause in causes]
@@ -422,7 +426,7 @@ def _refused_by_selector(subscription: TopicSubscription, name: str, who: str) -
     last = f"; of the last one, {miss.sentence}" if miss.nearest is not None else ""
     return Cause(
         CauseKind.SELECTOR,
-        f"The selector {quoted(selector.text)} of the {name} ({who}) did not want {counted(subscription.refused)} since it was made{last}.",
+        f"The selector {selecting(selector.text)} of the {name} ({who}) did not want {counted(subscription.refused)} since it was made{last}.",
         {
             "refused": subscription.refused,
             "term": miss.nearest.term.text if miss.nearest else "",

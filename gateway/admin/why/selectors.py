@@ -13,13 +13,15 @@ from typing import Final
 
 from gateway.admin.why.cause import quoted
 from gateway.messaging.message import Message
+from gateway.messaging.selector.selector import Selector, parse
 from gateway.messaging.selector.terms import Term, terms_of, value_of
 from gateway.messaging.values import Value
 
 #: Messages that are looked at for selectors.
 SAMPLE: Final = 1000
-#: Messages that are looked at in one step.
+#: Messages that are looked at in one step, at most, and microseconds that it may take, about.
 _STEP: Final = 50
+_STEP_COST: Final = 2000
 #: Different values of a property that are counted.
 _VALUES: Final = 20
 
@@ -93,10 +95,17 @@ def misses(text: str, sample: Sequence[Message], miss: Miss) -> Iterator[None]:
     :param miss: is given the counts.
     """
     miss.terms = [TermCount(term) for term in terms_of(text)]
-    for start in range(0, len(sample), _STEP):
-        for message in sample[start : start + _STEP]:
+    at_once = step_of([parse(text)])
+    for start in range(0, len(sample), at_once):
+        for message in sample[start : start + at_once]:
             _ask(miss, message)
         yield
+
+
+def step_of(selectors: Sequence[Selector]) -> int:
+    """Return how many messages these selectors may be asked about in one step."""
+    cost = sum([selector.cost for selector in selectors])
+    return max(1, min(_STEP, _STEP_COST // max(1, cost)))
 
 
 def _ask(miss: Miss, message: Message) -> None:
