@@ -1,4 +1,6 @@
-"""Dependencies of the installed gateway, checked without a network: ``python -m tests.dependencies``.
+"""Check the installed gateway's dependencies without a network.
+
+Run as ``python -m tests.dependencies``.
 
 Of the distribution and its extras that run in a server's process: each dependency is installed, in
 a version that is allowed, and has a licence that an operator may take for granted. Known
@@ -99,7 +101,7 @@ def _wrong(requirement: Requirement, one: Distribution | None) -> str:
 
 
 def licences_of(one: Distribution) -> set[str]:
-    """Return the licences of a package, in the words of SPDX where it is known by them."""
+    """Return the licences of a package, in SPDX's words where known."""
     classified = {
         CLASSIFIERS.get(each, each)
         for each in one.metadata.get_all("Classifier", [])

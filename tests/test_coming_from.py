@@ -1,4 +1,4 @@
-"""What the pages for those who come from other brokers have them type is what there is.
+"""What pages for administrators have them type is what there is.
 
 Their settings are read, their access rules loaded, and their commands run on a gateway, in the
 order in which the pages have them.

@@ -1,4 +1,4 @@
-"""The check of dependencies finds what is wrong, and the bill of materials has them all."""
+"""The check of dependencies, and the bill of materials."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def made_wheel(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Debian package, packed in a hurry; or that of ``make deb``, if the environment names it."""
+    """The Debian package: the one that the environment names, or a new one."""
     needs_root()
     if BUILT in os.environ:
         return Path(os.environ[BUILT])

@@ -1,4 +1,4 @@
-"""A machine of its own for a test: this one's files, and changes that are forgotten.
+"""A machine of its own for a test: this one's files, to be changed.
 
 Namespaces of Linux, an overlay over a file system and, if wanted, a systemd that was really booted.
 Its network has nothing but the loopback interface. Needs root.
@@ -157,7 +157,7 @@ class Machine:
 
 
 def _remove_group(group: Path) -> None:
-    """Remove a group of processes and those in it; its processes may still be ending."""
+    """Remove a group of processes that may still be ending."""
     until = time.monotonic() + 10
     folders = sorted(group.rglob("*/"), key=lambda path: len(path.parts), reverse=True)
     for folder in [*(each for each in folders if each.is_dir()), group]:

@@ -1,4 +1,4 @@
-"""The Debian package under a systemd: installed, used as its administrator does, and removed."""
+"""The Debian package under a systemd: installed, used and removed."""
 
 from __future__ import annotations
 
@@ -147,6 +147,7 @@ def test_what_the_unit_forbids_is_forbidden(installed: Machine) -> None:
     use(installed)
 
 
+@pytest.mark.long
 def test_a_gateway_that_dies_or_hangs_is_started_again(installed: Machine) -> None:
     drop_in(installed, "WatchdogSec=2\nRestartSec=0")
     installed.run("systemctl", "restart", SERVICE)
@@ -182,6 +183,7 @@ def test_a_wrong_setting_is_said_once(installed: Machine) -> None:
     installed.run("systemctl", "restart", SERVICE)
 
 
+@pytest.mark.long
 def test_clients_wait_at_the_socket(installed: Machine) -> None:
     installed.run("systemctl", "stop", SERVICE)
     installed.run("systemctl", "enable", "--now", "stomp-gateway.socket")
