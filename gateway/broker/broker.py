@@ -28,6 +28,7 @@ from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
 from gateway.broker.core.limit_reports import LimitReports, UseReports
 from gateway.broker.core.refusals import Refusals
+from gateway.broker.core.scheduled import ScheduledMessages
 from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.reach import Reach
@@ -94,7 +95,7 @@ class Broker:
         self.dead_letters = DeadLetters(self.arrive, turn, options)
         self.limit_reports = LimitReports(self.schedule)
         #: What the destinations and subscriptions of this broker share.
-        self.core = Changes(
+        self.core: Changes = Changes(
             lambda physical: self.housekeeping.reap_later(physical),
             self._removal_over,
             self.dead_letters,
@@ -124,6 +125,11 @@ class Broker:
         self._ending: dict[TopicSubscription, None] = {}
         self._next_number = 1
         self.numbering: Numbering = Numbering(store_id, self.commits, turn, self.find)
+        self.scheduled = ScheduledMessages(
+            turn, self.schedule, self.memory, self.commits, self.rows, self.numbering.give
+        )
+        self.scheduled.prefix = self.numbering.prefix
+        self.core.later = self.scheduled
         self._soon: list[Callable[[], None]] = []
         #: Called when the store is closed; None before that is asked, and after.
         self._closed: Callable[[], None] | None = None
@@ -318,6 +324,7 @@ class Broker:
             done()
             return
         self.pauses.forget(physical)
+        self.scheduled.discard(physical)
         self.topics.pop(physical.destination, None)
         self.memory.count_object(-of_destination(physical.destination.name))
         if (

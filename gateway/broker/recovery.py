@@ -5,6 +5,7 @@ The scan reads the narrow rows only; whole messages are read back as consumers c
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.core.scheduled import SCHEDULED
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.batch import REMOVED
 from gateway.broker.properties.names import is_wild
@@ -212,6 +214,8 @@ class _Holdings:
         for block in store.scan_branches():
             for row in block:
                 branch, sent, taken = restored(row)
+                # Only when they are read it is known whether these are to be delivered later.
+                broker.core.schedules = broker.core.schedules or bool(sent)
                 broker.branches.restore(branch)
                 self._sent.update(dict.fromkeys(sent, branch))
                 self.acknowledged.update(dict.fromkeys(taken, branch))
@@ -263,6 +267,36 @@ class _Holdings:
             )
 
 
+class _Later:
+    """The times of scheduled messages, which may be very many.
+
+    They are found in the order of the messages.
+    """
+
+    def __init__(self) -> None:
+        self._rows = array("Q")
+        self._place = 0
+
+    def add(self, row: RedeliveryRow) -> None:
+        self._rows.extend((row.seq, row.not_before, row.attempts))
+
+    def restored(
+        self, broker: Broker, physical: PhysicalQueue | PhysicalTopic, row: IndexRow
+    ) -> bool:
+        """Whether a message is scheduled. Then it counts, and waits for its time."""
+        rows = self._rows
+        while self._place < len(rows) and rows[self._place] < row.seq:
+            self._place += 3
+        if self._place >= len(rows) or rows[self._place] != row.seq:
+            return False
+        physical.count += 1
+        physical.octets += row.size
+        due_ms, fired = rows[self._place + 1], rows[self._place + 2]
+        broker.core.schedules = True
+        broker.scheduled.restore(physical, row.seq, row.size, due_ms, fired)
+        return True
+
+
 def _subscription(
     broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination], path: str
 ) -> TopicSubscription:
@@ -303,7 +337,14 @@ def _restore_messages(
     :returns: how many there are.
     :raises StoreDamaged: a message or what says to whom it is owed names what is missing.
     """
-    tried = {(row.owner, row.seq): row for block in store.scan_redeliveries() for row in block}
+    tried: dict[tuple[int, int], RedeliveryRow] = {}
+    later = _Later()
+    for tries in store.scan_redeliveries():
+        for each in tries:
+            if each.owner == SCHEDULED:
+                later.add(each)
+            else:
+                tried[each.owner, each.seq] = each
     held = _Holdings(broker, store)
     count = 0
     of_topics: dict[int, IndexRow] = {}
@@ -323,6 +364,8 @@ def _restore_messages(
                     )
                 gone.add(row.seq)
                 broker.commits.delete(row.seq)
+                continue
+            if later.restored(broker, place, row):
                 continue
             if not isinstance(place, PhysicalQueue):
                 of_topics[row.seq] = row

@@ -351,6 +351,19 @@ class InvalidDuplicateId(MessagingError):
         self.reason = reason
 
 
+class InvalidSchedule(MessagingError):
+    """A message asks in an impossible way to be delivered later.
+
+    :param name: the property.
+    """
+
+    def __init__(self, name: str, value: str, reason: str) -> None:
+        super().__init__(f"{name} '{value[:_QUOTED]}' is invalid: {reason}")
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+
 class DuplicateInDoubt(MessagingError):
     """Another message with the same duplicate id is in doubt.
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.header_lines import CORRELATION_ID, read_lines
+from gateway.messaging.scheduled import asks
 from gateway.messaging.selector.names import is_property_name
 from gateway.messaging.values import Value
 
@@ -104,6 +105,7 @@ class Headers:
         "priority",
         "repeated",
         "reply_to",
+        "scheduled",
         "type",
         "weight",
     )
@@ -133,6 +135,8 @@ class Headers:
         self._properties: Mapping[str, Value] = {} if properties is None else properties
         self._extras = extras
         self.null_text = null_text and body_type is BodyType.TEXT
+        #: They ask for delivery at a later time, see :mod:`gateway.messaging.scheduled`.
+        self.scheduled = asks(self._properties)
         #: What encoders remember of these, by their ``MEMO_`` number.
         self.memo: dict[int, object] = {}
         #: Those that other messages of the producer share, and the others, see
@@ -233,7 +237,8 @@ class VariedHeaders(Headers):
     :param repeated: all but what is in the lines.
     :param lines: header lines, see :mod:`gateway.messaging.header_lines`, of names that ``repeated``
         has not: the correlation id, and properties and other headers with a text as value that no
-        provider asks for, as it does for :data:`gateway.messaging.provider.DUPLICATE_ID`.
+        provider asks for, as it does for :data:`gateway.messaging.provider.DUPLICATE_ID` and those
+        of :mod:`gateway.messaging.scheduled`.
     :param count: how many lines.
     :param octets: as for :class:`Headers`.
     """
@@ -251,6 +256,7 @@ class VariedHeaders(Headers):
         self._properties = repeated._properties
         self._extras = repeated._extras
         self.null_text = repeated.null_text
+        self.scheduled = repeated.scheduled
         self.memo = {}
         self.octets = octets
         self.weight = repeated.weight + 3 * (octets - repeated.octets) + EACH * count

@@ -63,6 +63,11 @@ class Capabilities:
     :param duplicate_ids: a message sent twice to one destination with one duplicate id
         (:data:`DUPLICATE_ID`) is kept once.
     :param queue_patterns: a consumer of all queues that a name with wildcards covers.
+    :param scheduled: what the properties of :mod:`gateway.messaging.scheduled` ask for is done: a
+        message of a client is delivered later, or again and again. It is accepted and durable as
+        any, and such a property that cannot be read is refused with InvalidSchedule. Messages of
+        users inside this process, such as links, have been delivered elsewhere at their time: to
+        them these properties mean nothing.
     :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered,
         and no other message's.
     """
@@ -79,6 +84,7 @@ class Capabilities:
     duplicate_ids: bool = False
     stable_ids: bool = False
     queue_patterns: bool = False
+    scheduled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +290,7 @@ class Session(Protocol):
 
         :raises MessageRejected: for one that cannot be taken, with one of AccessDenied,
             InvalidDestination, DestinationFull, MessageTooLarge, TransactionTooLarge,
-            StorageFailed, InvalidDuplicateId, DuplicateInDoubt as its cause. Those before it may be
+            StorageFailed, InvalidDuplicateId, InvalidSchedule, DuplicateInDoubt as its cause. Those before it may be
             sent by themselves, and one of them may be rejected then. With ProducersPaused as its
             cause it is only held: it and those behind it are to be sent again when the session is
             :meth:`writable`.

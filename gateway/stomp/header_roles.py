@@ -12,8 +12,9 @@ from typing import Final
 from gateway.messaging.dead import LOG_DEAD_MESSAGES, PRESERVE_UNDELIVERED, TRUNCATE_MSG_BODY
 from gateway.messaging.header_lines import CORRELATION_ID
 from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.scheduled import SCHEDULES
 from gateway.messaging.selector.names import is_property_name
-from gateway.stomp.brokers import RELATIVE_EXPIRIES, SCHEDULES
+from gateway.stomp.brokers import RELATIVE_EXPIRIES
 from gateway.stomp.wire import Varying, bare_name, without_edge_blanks
 
 #: Of MESSAGE: why the body could not be made into what its SEND has asked for.
@@ -75,8 +76,6 @@ EXPIRY: Final = 4
 NOTHING: Final = 5
 #: A property of an administrator's message, and nothing in anybody else's.
 TRUSTED: Final = 6
-#: What cannot be done, and must not be forgotten.
-REFUSED: Final = 7
 
 #: The roles of names that were seen; clients use few.
 _roles: Final[dict[str, int]] = {}
@@ -99,8 +98,6 @@ def _learn_role(name: str) -> int:
         bare = bare_name(name)
         if bare in SPENT:
             role = NOTHING
-        elif bare in SCHEDULES:
-            role = REFUSED
         elif bare.startswith("JMS") and bare not in _GROUPS and not bare.startswith(_LINKS):
             # JMS keeps these names for itself and its providers (JMS 1.1, sections 3.5.1, 3.5.9 and
             # 3.5.10).
@@ -124,7 +121,12 @@ def varying(name: str) -> Varying:
         if name == CORRELATION_ID:
             return Varying.PASSED
         return Varying.MEANING if name in _READ else Varying.IGNORED
-    if role in (PROPERTY, EXTRA) and name not in _READ and shown_as(name) == name:
+    if (
+        role in (PROPERTY, EXTRA)
+        and name not in _READ
+        and name not in SCHEDULES
+        and shown_as(name) == name
+    ):
         return Varying.PASSED
     return Varying.MEANING
 

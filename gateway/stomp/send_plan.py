@@ -26,7 +26,6 @@ from gateway.stomp.header_roles import (
     EXPIRY,
     EXTRA,
     PROPERTY,
-    REFUSED,
     TRANSFORMATION_ERROR,
     TRUSTED,
     role_of,
@@ -139,10 +138,6 @@ def plan_send(
             personal = True
             if administers:
                 properties[name] = value
-        elif role == REFUSED:
-            raise CommandRefused(
-                f"{name.strip()} on SEND: delivery at a later time is not supported, and the message was not sent"
-            )
     expires, ttl = client_headers.expiry(given) if expiring else (0, 0)
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")

@@ -93,20 +93,19 @@ def test_a_blank_selector_is_an_error(
 
 
 @pytest.mark.parametrize("word", ["DELAY", "PERIOD", "CRON", "REPEAT", "TIME"])
-def test_scheduled_delivery_is_an_error(
+def test_scheduled_delivery_that_cannot_be_read_is_an_error(
     connect: Connect, queue: str, version: str, word: str
 ) -> None:
     client = connect(version)
-    client.send(
-        "SEND", {"destination": queue, f"AMQ_SCHEDULED_{word}": "5000", "receipt": "r"}, "1"
-    )
-    refused(client, f"AMQ_SCHEDULED_{word}", "later")
+    asked = {"AMQ_SCHEDULED_DELAY": "1", f"AMQ_SCHEDULED_{word}": "soon"}
+    client.send("SEND", {"destination": queue, **asked, "receipt": "r"}, "1")
+    refused(client, f"AMQ_SCHEDULED_{word}", "soon")
     other = connect()
     other.subscribe(queue)
     other.put("/topic/nobody.listens", "")  # nothing has come of it
 
 
-def test_scheduled_delivery_in_a_transaction_has_nothing_of_it_sent(
+def test_scheduled_delivery_in_a_transaction_that_cannot_be_read_has_nothing_of_it_sent(
     connect: Connect, queue: str
 ) -> None:
     client, other = connect(), connect()
@@ -114,7 +113,7 @@ def test_scheduled_delivery_in_a_transaction_has_nothing_of_it_sent(
     client.send("SEND", {"destination": queue, "transaction": "t"}, "1")
     client.send(
         "SEND",
-        {"destination": queue, "transaction": "t", "AMQ_SCHEDULED_DELAY": "1", "receipt": "r"},
+        {"destination": queue, "transaction": "t", "AMQ_SCHEDULED_DELAY": "-1", "receipt": "r"},
         "2",
     )
     refused(client, "AMQ_SCHEDULED_DELAY")

@@ -182,6 +182,28 @@ def test_one_that_gives_up_without_clients_is_replaced(
         assert client.message().body == b"kept"
 
 
+def test_what_is_paused_or_to_be_delivered_later_is_taken_over(machines: Machines) -> None:
+    owner = machines.owner
+    with Client(owner.port) as client:
+        client.store("/queue/paused", b"kept")
+        for delay in ("0", "1", "2000000", "100"):
+            headers = {"destination": "/queue/later", "AMQ_SCHEDULED_DELAY": delay}
+            client.ask("SEND", headers, delay.encode())
+    paused = imqcmd(owner, "pause", "dst", "-t", "q", "-n", "paused", "-pst", "CONSUMERS")
+    assert paused.returncode == 0, paused
+    owner.kill()
+    successor, _ = machines.until_taken_over(owner)
+    with Client(successor.port) as client:
+        client.ask("SUBSCRIBE", {"destination": "/queue/paused", "id": "1"})
+        client.ask("SUBSCRIBE", {"destination": "/queue/later", "id": "2"})
+        assert [client.message().body for _ in range(3)] == [b"0", b"1", b"100"]
+        resumed = imqcmd(successor, "resume", "dst", "-t", "q", "-n", "paused")
+        assert resumed.returncode == 0, resumed
+        assert client.message().body == b"kept"
+    listed = imqcmd(successor, "list", "scheduled", "-t", "q", "-n", "later").stdout
+    assert "DELAY=2000000" in listed
+
+
 def test_what_processes_say_of_themselves(machines: Machines) -> None:
     owner = machines.owner
     (standby,) = machines.standbys(owner)

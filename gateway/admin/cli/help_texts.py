@@ -91,6 +91,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   destroy dst    -t q|t -n NAME [-o useDMQ=true]
   list    msg    -t q -n QUEUE [-selector SELECTOR] [-maxNumMsgsRetrieved N]
   query   msg    -t q -n QUEUE -msgID ID
+  list    scheduled -t q|t -n NAME [-maxNumMsgsRetrieved N]
+  destroy scheduled -n JOBID
   list    dur    [-d TOPIC]
   destroy dur    -n SUBSCRIPTION -c CLIENTID
   list    cxn    [-svn SERVICE]

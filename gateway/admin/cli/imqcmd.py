@@ -157,6 +157,13 @@ def _listed_messages(options: Namespace, answer: Any) -> Iterator[str]:
         yield f"There are more; these are the first {len(messages)}. -maxNumMsgsRetrieved shows more of them."
 
 
+def _listed_scheduled(options: Namespace, answer: Any) -> Iterator[str]:
+    scheduled = answer["scheduled"]
+    yield render.scheduled_table(scheduled)
+    if answer["count"] > len(scheduled):
+        yield f"These are the first {len(scheduled)} of {answer['count']}. -maxNumMsgsRetrieved shows more of them."
+
+
 def _listed_branches(options: Namespace, answer: Any) -> Iterator[str]:
     if answer["branches"]:
         yield render.branches_table(answer["branches"])
@@ -258,6 +265,23 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         render=lambda options, answer: [render.message_details(answer)],
         done="Successfully queried the message.",
         needs=("-t", "-n", "-msgID"),
+    ),
+    ("list", "scheduled"): Command(
+        title="Listing the messages that are to be delivered later in the destination where:",
+        subject=_destination,
+        ask=request("GET", "/v1/scheduled", "type", "name", "limit"),
+        render=_listed_scheduled,
+        done="Successfully listed scheduled messages.",
+        needs=("-t", "-n"),
+        may=("-maxNumMsgsRetrieved",),
+    ),
+    ("destroy", "scheduled"): _change(
+        "destroy",
+        "destroyed",
+        "scheduled message",
+        request("DELETE", "/v1/scheduled", job_id="name"),
+        lambda options: [table(("Job ID",), [(options.name,)])],
+        needs=("-n",),
     ),
     ("list", "dur"): Command(
         title=lambda options: (

@@ -126,6 +126,24 @@ messages_table = partial(
         ("Source", "source"),
     ),
 )
+#: ``list scheduled``.
+scheduled_table = partial(
+    table_of,
+    (
+        ("Job ID", "job_id"),
+        ("Due", lambda each: moment(each["due_ms"])),
+        ("Size", "octets"),
+        ("Persistent", lambda each: truth(each["persistent"])),
+        ("Delivered", "delivered"),
+        (
+            "Asked for",
+            lambda each: ", ".join(
+                f"{name.removeprefix('AMQ_SCHEDULED_')}={text}"
+                for name, text in each["asked"].items()
+            ),
+        ),
+    ),
+)
 _DURABLES: Final = (
     ("Durable Sub. Name", "name"),
     ("Client ID", "client_id"),
@@ -194,6 +212,7 @@ def destination_details(each: Json) -> str:
         ("   Remote", 0),
         ("   Held in Transaction", each["in_transaction"]),
         ("   Unacknowledged", each["unacknowledged"]),
+        ("   Scheduled", each["scheduled"]),
         ("Current Message Bytes", None),
         ("   Actual", each["octets"]),
         ("   Remote", 0),

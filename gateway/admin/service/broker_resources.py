@@ -15,6 +15,8 @@ Owns their form in JSON. What an operation does, the broker knows.
 ``POST /v1/destination/pause`` ``{"type", "name", "pause"}``       pause for ``ALL``, ``CONSUMERS`` or ``PRODUCERS``
 ``POST /v1/destination/resume`` ``{"type", "name"}``               resume; without a name, this and the former are for all
 ``DELETE /v1/destination`` ``{"type", "name"}``                    destroy
+``GET /v1/scheduled?type=T&name=N&limit=N``                        ``scheduled``: the first that are due, of ``count``
+``DELETE /v1/scheduled`` ``{"job_id"}``                            remove one that is to be delivered later
 ``GET /v1/durables?topic=T``                                       ``durables``: all, or those to a topic or of a pattern
 ``DELETE /v1/durable`` ``{"name", "client_id"}``                   destroy
 ``GET /v1/connections?service=S``                                  ``connections``: all, or those of a service
@@ -49,6 +51,9 @@ from gateway.broker.properties.pause import Pause
 from gateway.messaging.provider import Xid
 
 _TYPES: Final = {"q": "queue", "t": "topic"}
+#: Scheduled messages that are listed.
+_LISTED: Final = 100
+_MOST_LISTED: Final = 10_000
 
 
 class BrokerResources:
@@ -79,6 +84,8 @@ class BrokerResources:
             ("POST", "/v1/destination/purge", self._purge),
             ("POST", "/v1/destination/pause", self._pause),
             ("POST", "/v1/destination/resume", self._resume),
+            ("GET", "/v1/scheduled", self._scheduled),
+            ("DELETE", "/v1/scheduled", self._remove_scheduled),
             ("GET", "/v1/durables", self._durables),
             ("DELETE", "/v1/durable", self._destroy_durable),
             ("GET", "/v1/connections", self._connections),
@@ -143,6 +150,19 @@ class BrokerResources:
         kind, name = _which(request)
         await self._broker.destroy(kind, name, request.flag("use_dmq"))
         return {"type": kind, "name": name}
+
+    async def _scheduled(self, request: AdminRequest) -> object:
+        kind, name = _which(request)
+        limit = request.number("limit", _LISTED, 1, _MOST_LISTED)
+        found = await self._broker.scheduled.first(kind, name, limit)
+        return {"scheduled": found, "count": self._broker.destination(kind, name).scheduled}
+
+    async def _remove_scheduled(self, request: AdminRequest) -> object:
+        job_id = request.needed("job_id")
+        return {
+            "job_id": job_id,
+            "destination": await self._broker.scheduled.remove(job_id),
+        }
 
     # --- durable subscriptions, connections
 

@@ -326,6 +326,7 @@ _DESTINATION_GAUGES: Final[Rows] = (
         "consumers",
     ),
     ("producers", "Connections that have sent to it.", "producers"),
+    ("scheduled_messages", "Messages of these that are to be delivered later.", "scheduled"),
     (
         "oldest_message_age_seconds",
         "Age of the oldest message, unacknowledged ones included; 0 without one, absent when unknown.",

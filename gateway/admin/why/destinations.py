@@ -85,6 +85,16 @@ def _state_causes(
             0,
             physical.count,
         )
+    if physical.scheduled:
+        yield Cause(
+            CauseKind.SCHEDULED,
+            f"{counted(physical.scheduled)} of {name} {some(physical.scheduled, 'is', 'are')} to be delivered at a later time, as {some(physical.scheduled, 'its sender', 'their senders')} asked.",
+            {"scheduled": physical.scheduled},
+            "Wait, or see when each is due:",
+            command("imqcmd", "list", "scheduled", *destination_options(destination)),
+            0,
+            physical.scheduled,
+        )
 
 
 def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Iterator[Cause]:

@@ -47,6 +47,19 @@ class Journal(Protocol):
     def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None: ...
 
 
+class Later(Protocol):
+    """Has messages that are delivered later."""
+
+    def store(self, physical: Any, run: Sequence[Message]) -> None:
+        """Store accepted messages, with their times."""
+
+    def hold(self, physical: Any, run: Sequence[Message]) -> None:
+        """Have accepted messages, which were stored, wait for their times."""
+
+    def forget(self, run: Sequence[Message]) -> None:
+        """Accepted messages do not come."""
+
+
 class Changes:
     """The one collaborator of the core's objects.
 
@@ -84,6 +97,10 @@ class Changes:
         self._rows = rows
         self.spills = spills
         self.most_rollbacks = most_rollbacks
+        #: For messages that ask to be delivered later; set by the broker.
+        self.later: Later | None = None
+        #: Some message has asked for that since the start. Until then none is looked at for it.
+        self.schedules = False
         #: Told of every step; None where nothing is.
         self.journal: Journal | None = None
 
@@ -96,6 +113,36 @@ class Changes:
             if message.headers.persistent:
                 message.stored = 1
                 insert(queue, message, persistent=True)
+
+    def store_scheduled(self, physical: Destined, run: Sequence[Message]) -> Sequence[Message]:
+        """Store what is to be delivered later of a run that a destination accepts.
+
+        :returns: the rest.
+        """
+        scheduled = [message for message in run if message.headers.scheduled]
+        if not scheduled:
+            return run
+        assert self.later is not None, "the broker is open"
+        self.later.store(physical, scheduled)
+        return [message for message in run if not message.headers.scheduled]
+
+    def hold_scheduled(
+        self, physical: Destined, run: Sequence[Message], dropped: bool = False
+    ) -> Sequence[Message]:
+        """Have what is to be delivered later of a run wait for its time.
+
+        :param dropped: the destination has gone, so nothing of it comes.
+        :returns: the rest.
+        """
+        scheduled = [message for message in run if message.headers.scheduled]
+        if not scheduled:
+            return run
+        assert self.later is not None, "the broker is open"
+        if dropped:
+            self.later.forget(scheduled)
+            return run
+        self.later.hold(physical, scheduled)
+        return [message for message in run if not message.headers.scheduled]
 
     def store_owed(self, subscription: int, topic: Destined, run: Sequence[Message]) -> None:
         """Store what is persistent of a run as owed to a subscription."""

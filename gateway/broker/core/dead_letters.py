@@ -19,6 +19,7 @@ from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.scheduled import SCHEDULES
 from gateway.messaging.values import Int, Value
 from gateway.reactor.turn import Turn
 
@@ -118,13 +119,14 @@ class DeadLetters:
             dead.ORIGINAL_DESTINATION: str(physical.destination),
         }
         copy = Message(
-            # Without its duplicate id: who sends the copy back to where it came from means it.
+            # Without its duplicate id: who sends the copy back to where it came from means it. And
+            # what is dead is not delivered later.
             headers.replace(
                 destination=DMQ,
                 properties={
                     name: value
                     for name, value in (*properties.items(), *added.items())
-                    if name != DUPLICATE_ID
+                    if name != DUPLICATE_ID and name not in SCHEDULES
                 },
             ),
             b"" if truncate else message.body,

@@ -67,6 +67,8 @@ class PhysicalDestination(ABC):
         self.come = self.come_octets = 0
         #: The most that were here at once since the start.
         self.peak = self.peak_octets = 0
+        #: Messages among these that are to be delivered later.
+        self.scheduled = 0
         #: Messages with this seq or a lower one were sent to an earlier destination of the same
         #: name.
         self.since = 0

@@ -24,6 +24,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.operator import views
 from gateway.broker.operator.ages import Ages
+from gateway.broker.operator.scheduled_administration import ScheduledAdministration
 from gateway.broker.operator.views import (
     BrokerView,
     Client,
@@ -88,6 +89,8 @@ class BrokerAdministration:
         self._store = store
         self._started_ms = self._broker.turn.refresh()
         self._began_ms = self._broker.turn.refresh_timer()
+        #: Messages that are to be delivered later.
+        self.scheduled = ScheduledAdministration(self._broker, self._find, AdministrationRefused)
         for destination in self._broker.configured:
             self._broker.create(destination)
 
@@ -353,6 +356,11 @@ class BrokerAdministration:
                 f"{destination} has messages of prepared transactions; commit them or roll them back first"
             )
         removed: Deferred[None] = Deferred()
+        if use_dmq and physical.scheduled:
+            raise AdministrationRefused(
+                f"{destination} has {physical.scheduled} messages that are to be delivered later, and these do not go to {DMQ.name}; "
+                "'destroy scheduled' removes them one by one, destroy dst without useDMQ all of them"
+            )
         if use_dmq:
             _check_readable(physical)
             physical.dmq_comment = _dmq_comment(physical, "destroyed")

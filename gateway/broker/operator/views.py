@@ -44,6 +44,7 @@ class DestinationView:
     :param octets: theirs.
     :param unacknowledged: of them, those that consumers have, or that prepared branches have
         acknowledged; on a topic without those that wildcard subscriptions have.
+    :param scheduled: of them, those that are to be delivered later; on a topic each once.
     :param in_transaction: messages of transactions that are prepared or being committed, and
     :param octets_in_transaction: theirs.
     :param producers: connections that have sent to it.
@@ -67,6 +68,7 @@ class DestinationView:
     messages: int
     octets: int
     unacknowledged: int
+    scheduled: int
     in_transaction: int
     octets_in_transaction: int
     producers: int
@@ -228,7 +230,7 @@ def destination(
                     if each.of_pattern
                 ]
             )
-        unacknowledged = physical.count - physical.dispatch.unclaimed
+        unacknowledged = physical.count - physical.dispatch.unclaimed - physical.scheduled
     else:
         consumers = unacknowledged = 0
         for subscription in physical.subscriptions:
@@ -248,6 +250,7 @@ def destination(
         messages=physical.count,
         octets=physical.octets,
         unacknowledged=unacknowledged,
+        scheduled=physical.scheduled,
         in_transaction=physical.coming,
         octets_in_transaction=physical.coming_octets,
         producers=count_of_producers,

@@ -63,6 +63,7 @@ class EmbeddedProvider:
         duplicate_ids=True,
         stable_ids=True,
         queue_patterns=True,
+        scheduled=True,
     )
 
     def __init__(

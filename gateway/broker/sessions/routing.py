@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from gateway.broker.acceptance.acceptance import Acceptance
 from gateway.broker.arrivals.duplicates import Arrivals, Before, check_id
+from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.queue import PhysicalQueue
@@ -37,6 +38,7 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
+from gateway.messaging.scheduled import read as read_schedule
 
 #: Destinations that a connection knows before those that went are looked for.
 _SWEEP: Final = 1000
@@ -45,6 +47,7 @@ _SWEEP: Final = 1000
 class Destinations(Protocol):
     """The destinations of one broker."""
 
+    core: Changes
     pauses: Pauses
     #: Properties that the settings give, by destination.
     configured: dict[Destination, DestinationProperties]
@@ -150,6 +153,13 @@ class Routing:
                     if DUPLICATE_ID in given:
                         check_id(given[DUPLICATE_ID])
                         identified = True
+                    if headers.scheduled:
+                        if self.origin.address:
+                            read_schedule(given)
+                            self._destinations.core.schedules = True
+                        else:
+                            # It has had its time where it comes from.
+                            headers.scheduled = False
                 message.size = size = len(message.body) + headers.octets
                 if size > most >= 0:
                     raise MessageTooLarge(destination, size, "imq.message.max_size", most)

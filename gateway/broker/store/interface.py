@@ -146,9 +146,11 @@ class SubscriptionRow(NamedTuple):
 
 
 class RedeliveryRow(NamedTuple):
-    """The number of delivery attempts of a message.
+    """The delivery attempts of a message, or the time of a scheduled one.
 
-    :param owner: 0 for the queue it is in, else the subscription.
+    :param owner: 0 for the queue it is in, else the subscription. One above those of all
+        subscriptions stands for messages that are delivered later; ``attempts`` counts the messages
+        that have come of it then.
 
     :param not_before: epoch milliseconds before which it is not delivered again; 0 when there is no
         pause.
@@ -361,7 +363,7 @@ class Store(Protocol):
         """(subscription id, seq) of everything owed, by rising seq, in blocks."""
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
-        """Redelivery counts, in blocks."""
+        """Redelivery counts and times by rising seq, in blocks."""
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
         """Duplicate ids that are remembered, by rising seq, in blocks.

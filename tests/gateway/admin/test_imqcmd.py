@@ -182,6 +182,7 @@ async def test_everything_of_a_queue(imq: Live) -> None:
         "   Remote                             0\n"
         "   Held in Transaction                0\n"
         "   Unacknowledged                     0\n"
+        "   Scheduled                          0\n"
         "Current Message Bytes\n"
         "   Actual                             0\n"
         "   Remote                             0\n"
@@ -679,11 +680,11 @@ async def test_silence(imq: Live) -> None:
         ),
         (
             ("list",),
-            "there is no list; expected list dst or msg or dur or cxn or svc or txn or bkr",
+            "there is no list; expected list dst or msg or scheduled or dur or cxn or svc or txn or bkr",
         ),
         (
             ("list", "things"),
-            "there is no list things; expected list dst or msg or dur or cxn or svc or txn or bkr",
+            "there is no list things; expected list dst or msg or scheduled or dur or cxn or svc or txn or bkr",
         ),
         (("create", "dst", "-n", "x"), "-t is missing: create dst needs -t and -n"),
         (("create", "dst", "-t", "q"), "-n is missing: create dst needs -t and -n"),

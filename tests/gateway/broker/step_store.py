@@ -65,7 +65,11 @@ class StepStore:
     # --- the interface
 
     def open(self) -> Recovered:
-        self.disk.rows = {seq: row for seq, row in self.disk.rows.items() if row.persistent}
+        gone = {seq for seq, row in self.disk.rows.items() if not row.persistent}
+        self.disk.rows = {seq: row for seq, row in self.disk.rows.items() if seq not in gone}
+        self.disk.redeliveries = {
+            pair: row for pair, row in self.disk.redeliveries.items() if pair[1] not in gone
+        }
         return Recovered(
             "step",
             self.disk.next_seq,
@@ -85,7 +89,7 @@ class StepStore:
         yield sorted(self.disk.owed, key=lambda pair: pair[1])
 
     def scan_redeliveries(self) -> Iterator[Sequence[RedeliveryRow]]:
-        yield list(self.disk.redeliveries.values())
+        yield sorted(self.disk.redeliveries.values(), key=lambda row: (row.seq, row.owner))
 
     def scan_duplicates(self) -> Iterator[Sequence[DuplicateRow]]:
         if self.disk.duplicates:

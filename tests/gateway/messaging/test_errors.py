@@ -37,6 +37,16 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"limit": "maxNumMsgs", "value": 5},
     ),
     (
+        errors.ProducersPaused(Queue("q")),
+        "queue:q is paused for producers by an administrator",
+        {"destination": Queue("q")},
+    ),
+    (
+        errors.InvalidSchedule("AMQ_SCHEDULED_DELAY", "soon", "a whole number is expected"),
+        "AMQ_SCHEDULED_DELAY 'soon' is invalid: a whole number is expected",
+        {"name": "AMQ_SCHEDULED_DELAY", "value": "soon", "reason": "a whole number is expected"},
+    ),
+    (
         errors.DestinationStopped(Queue("q")),
         "queue:q is stopped: its messages in the store are damaged. The gateway's log says where",
         {"destination": Queue("q")},

@@ -49,13 +49,21 @@ class PhysicalQueue(PhysicalDestination):
     def accept(self, run: Sequence[Message]) -> Accepted:
         if not self.destination.temporary:
             self.changes.store_arrivals(self, run)
+        if self.changes.schedules:
+            self.changes.store_scheduled(self, run)
         return run
 
     def enqueue(self, kept: Accepted, held: bool = False) -> None:
         if self.drops_arrivals:
+            if self.changes.schedules:
+                self.changes.hold_scheduled(self, kept, dropped=True)
             self.changes.journal_removed(self, kept)
             self.release(kept)
             return
+        if self.changes.schedules:
+            kept = self.changes.hold_scheduled(self, kept)
+            if not kept:
+                return
         size = 0
         for message in kept:
             size += message.size
@@ -73,6 +81,8 @@ class PhysicalQueue(PhysicalDestination):
         self.changes.store_spilled(self, self.dispatch.backlog.put_back(messages, spill=True))
 
     def accept_prepared(self, run: Sequence[Message]) -> Accepted:
+        if self.changes.schedules:
+            self.changes.store_scheduled(self, run)
         return run
 
     # --- departures

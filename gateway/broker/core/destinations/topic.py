@@ -94,7 +94,15 @@ class PhysicalTopic(PhysicalDestination):
         return self._wild
 
     def accept(self, run: Sequence[Message]) -> Accepted:
-        places: list[tuple[TopicSubscription, Sequence[Message], int]] = []
+        places: list[tuple[TopicSubscription | None, Sequence[Message], int]] = []
+        if self.changes.schedules:
+            rest = self.changes.store_scheduled(self, run)
+            if len(rest) < len(run):
+                # They come to those who have subscribed when their time has come.
+                places.append((None, [message for message in run if message.headers.scheduled], 0))
+                run = rest
+                if not run:
+                    return places
         wild = self.refresh_wild()
         for subscription in chain(self.named, wild) if wild else self.named:
             accepted, examined = subscription.wanted(run)
@@ -107,7 +115,10 @@ class PhysicalTopic(PhysicalDestination):
 
     def enqueue(self, kept: Accepted, held: bool = False) -> None:
         for subscription, accepted, examined in kept:
-            if self.drops_arrivals:
+            if subscription is None:
+                if self.changes.hold_scheduled(self, accepted, self.drops_arrivals):
+                    self.changes.delete_rows(accepted)
+            elif self.drops_arrivals:
                 subscription.release(accepted)
             else:
                 subscription.arrive(self, accepted, examined, held)
@@ -121,9 +132,11 @@ class PhysicalTopic(PhysicalDestination):
         owed = {
             message.seq
             for subscription, accepted, _ in kept
-            if subscription.durable
+            if subscription is not None and subscription.durable
             for message in accepted
         }
+        if any(subscription is None for subscription, _, _ in kept):
+            run = [message for message in run if not message.headers.scheduled]
         stored = [message for message in run if message.stored]
         for message in stored:
             message.stored = 1 if message.seq in owed else 0

@@ -12,6 +12,7 @@ from twisted.internet import reactor as installed
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads, IReactorTime
 
+from gateway.broker.core.scheduled import SCHEDULED
 from gateway.broker.store.interface import (
     Batch,
     DestinationRow,
@@ -292,7 +293,12 @@ async def test_everything_is_there_after_reopening(make: Make) -> None:
         ],
         subscriptions=[SubscriptionRow(3, 8, "client", "dürable", "price > 5", 1)],
         owed=[(3, 1), (4, 1), (3, 2), (3, 2000)],
-        redeliveries=[RedeliveryRow(0, 5, 2, 17), RedeliveryRow(3, 1, 1, 0)],
+        redeliveries=[
+            RedeliveryRow(0, 5, 2, 17),
+            RedeliveryRow(3, 1, 1, 0),
+            RedeliveryRow(SCHEDULED, 3, 0, 1 << 44),
+            RedeliveryRow(SCHEDULED, 2000, 0, 1 << 44),
+        ],
         reserved=100_000,
     )
     await commit(store, batch)
@@ -322,6 +328,7 @@ async def test_everything_is_there_after_reopening(make: Make) -> None:
     assert [pair for block in store.scan_owed() for pair in block] == [(3, 1), (3, 2)]
     assert [each for block in store.scan_redeliveries() for each in block] == [
         RedeliveryRow(3, 1, 1, 0),
+        RedeliveryRow(SCHEDULED, 3, 0, 1 << 44),
         RedeliveryRow(0, 5, 3, 18),
     ]
     await close(store)
