@@ -102,7 +102,11 @@ class ScheduledMessages:
                 message.stored = 1
                 lasts = message.headers.persistent and not physical.destination.temporary
                 self._rows.insert(physical, message, persistent=lasts)
-            due_ms = scheduled.read(message.headers.properties).first(now_ms)
+            try:
+                due_ms = scheduled.read(message.headers.properties).first(now_ms)
+            except InvalidSchedule:
+                # A link has sent it, in a branch that was prepared before a restart.
+                due_ms = now_ms
             self._coming[message.seq] = due_ms
             self._commits.redelivery(SCHEDULED, message.seq, 0, due_ms)
 
@@ -194,6 +198,9 @@ class ScheduledMessages:
         if self.places.get(physical) is not place:
             # It was removed meanwhile, and these with it.
             self._delete([entry.seq for entry in due])
+            for entry in due:
+                self._ended(place, entry)
+            physical.taken()
             return
         found = {message.seq: message for message in messages}
         if physical.damaged or self._commits.full:

@@ -424,6 +424,32 @@ def test_a_destination_takes_its_scheduled_messages_along(
     assert destination.name not in [row.name for row in stepped.disk.destinations.values()]
 
 
+def test_those_that_are_being_read_go_with_their_destination(stepped: Stepped) -> None:
+    outcome(stepped, administration(stepped).create("queue", "q", {}))
+    stepped.send([later(Q, "x"), later(Q, "y", 50_000)])
+    stepped.clock.advance(5.1)
+    assert stepped.store.busy, "the first is being read"
+    outcome(stepped, administration(stepped).destroy("queue", "q"))
+    stepped.later(1, 5)
+    assert stepped.empty
+    assert "q" not in [row.name for row in stepped.disk.destinations.values()]
+
+
+def test_a_links_branch_from_before_a_restart_is_committed_whatever_it_asks(
+    tmp_path: Path,
+) -> None:
+    stepped = Stepped(tmp_path)
+    branching = Branching(stepped)
+    branching.start(XID)
+    branching.session.send([asking(Q, "x", {DELAY: "never read"})])
+    branching.end(XID)
+    assert branching.prepare(XID) is Vote.OK
+    stepped.restart()
+    Branching(stepped).commit(XID)
+    stepped.later(1)
+    assert stepped.receive(stepped.session(Mode.AUTO), Q).texts == ["x"]
+
+
 def test_those_of_a_temporary_destination_go_with_it(stepped: Stepped) -> None:
     connection = stepped.connect()
     temporary = connection.temporary(Q.kind)
