@@ -96,13 +96,14 @@ class BrokerAdministration:
 
     # --- looking
 
-    def broker(self) -> BrokerView:
+    def broker(self, counted: tuple[int, int] | None = None) -> BrokerView:
         return views.broker(
             self._provider,
             varhome=self._varhome,
             store=self._store,
             started_ms=self._started_ms,
             uptime_ms=self._broker.turn.refresh_timer() - self._began_ms,
+            counted=counted,
         )
 
     def list_destinations(
@@ -307,8 +308,7 @@ class BrokerAdministration:
 
         :param selector: only messages that it matches; "" for all.
         :param use_dmq: move them to the dead message queue; else they are gone.
-        :returns: how many messages, on a topic each as often as a subscription had it; fails with
-            AdministrationRefused, InvalidSelector, StorageFailed.
+        :returns: how many messages, on a topic each for each subscription that had it.
         """
         physical = self._find(type, name)
         wanted = parse(selector).matches if selector.strip() else None

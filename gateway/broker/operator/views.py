@@ -348,11 +348,21 @@ def durable(subscription: TopicSubscription) -> DurableView:
 
 
 def broker(
-    provider: EmbeddedProvider, *, varhome: str, store: str, started_ms: int, uptime_ms: int
+    provider: EmbeddedProvider,
+    *,
+    varhome: str,
+    store: str,
+    started_ms: int,
+    uptime_ms: int,
+    counted: tuple[int, int] | None = None,
 ) -> BrokerView:
+    """How it stands.
+
+    :param counted: the messages of all destinations, and their octets; None counts them.
+    """
     broker = provider.broker
     options = broker.options
-    messages, octets = totals(broker.destinations)
+    messages, octets = totals(broker.destinations) if counted is None else counted
     dead = broker.queue(DMQ)
     return BrokerView(
         version=__version__,
