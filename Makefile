@@ -45,6 +45,7 @@ run: $(VENV)/.installed $(KEYS)/server.pem $(KEYS)/clients/guest.pem $(USED)
 	@echo "STOMP, TLS:   127.0.0.1:7673; a client needs $(KEYS)/clients/guest.pem and .key, and trusts $(KEYS)/ca.pem"
 	@echo "WebSocket:    ws://127.0.0.1:7674/stomp"
 	@echo "Port mapper:  127.0.0.1:7676"
+	@echo "Console:      http://127.0.0.1:7677/ (unless the log says otherwise); user admin, password in $(INSTANCE)/etc/passfile"
 	@echo "Try, in another terminal:  $(BIN)/pip install -q stomp.py && $(BIN)/python docs/first_session.py"
 	@echo "Ctrl-C ends it."
 	@exec $(if $(USED),env PYTHONPATH='$(CURDIR)/$(COMPILED)') $(BIN)/stomp-gateway --varhome $(VAR) -Dimq.hostname=127.0.0.1 \

@@ -297,6 +297,7 @@ class Gateway(Service):
             memory,
             Owning(self._reactor, configuration, self._stop_reactor),
             cluster,
+            lambda: self.health().reasons,
         )
 
     def _stand_by(self, options: JdbcOptions, own: Callable[[], None]) -> None:

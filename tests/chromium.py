@@ -94,16 +94,43 @@ class Browser:
         :param dark: the user likes dark pages.
         """
         self.resize(width, height)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._ask("Emulation.setEmulatedMedia", features=[scheme])
+        self.prefer(dark=dark)
         self.visit(page.absolute().as_uri())
 
-    def visit(self, address: str) -> None:
-        """Open a page by its address, and wait until it has drawn."""
+    def prefer(self, *, dark: bool) -> None:
+        """Have pages know whether the user likes dark ones."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._ask("Emulation.setEmulatedMedia", features=[scheme])
+
+    def forget_cookies(self) -> None:
+        """Be logged in at no server."""
+        self._ask("Network.clearBrowserCookies")
+
+    def press(self, key: str, code: int = 0) -> None:
+        """Press a key, such as ``Tab`` or ``Escape``.
+
+        :param code: the key's number on Windows, which some keys need to do anything.
+        """
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            self._ask(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                **(text if kind == "keyDown" else {}),
+            )
+
+    def visit(self, address: str, *, end: str = "") -> None:
+        """Open a page by its address, and wait until it has drawn.
+
+        :param end: where it leads to, if it is somewhere else.
+        """
         self._ask("Page.navigate", url="about:blank")
         self.console, self.requests = [], []
         self._ask("Page.navigate", url=address)
-        self.until(f"location.href === {json.dumps(address)} && ({_READY})")
+        self.until(f"location.href === {json.dumps(end or address)} && ({_READY})")
         self.requests = [one for one in self.requests if one != address]
 
     def resize(self, width: int, height: int = 900) -> None:
@@ -127,10 +154,19 @@ class Browser:
     def until(self, script: str) -> None:
         """Wait until an expression is true in the page."""
         end = time.monotonic() + _SECONDS
-        while not self.run(script):
+        while not self._is(script):
             assert time.monotonic() < end, f"never: {script}; {self.console}"
             # The next frame, not some time.
-            self.run("new Promise((done) => setTimeout(done, 20))")
+            self._is("new Promise((done) => setTimeout(done, 20))")
+
+    def _is(self, script: str) -> bool:
+        try:
+            return bool(self.run(script))
+        except AssertionError as error:
+            # It went to another page meanwhile.
+            if "navigated" not in str(error):
+                raise
+            return False
 
     def click(self, where: str) -> None:
         """Click into the middle of the first element of a selector."""

@@ -187,6 +187,7 @@ class GatewayProcess:
             "imq.portmapper.port": str(self.port_mapper_port),
             "imq.persist.store": store,
             "imq.bridge.stomp.tls.enabled": "false",
+            "imq.bridge.admin.port": "0",
         }
         if tls is not None:
             made |= {

@@ -6,7 +6,7 @@ the broker.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import chain
@@ -16,6 +16,7 @@ from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory
+from gateway.admin.console.assembly import console
 from gateway.admin.service.bridge_resources import BridgeOwnership, BridgeResources, as_jms
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
@@ -32,16 +33,25 @@ from gateway.admin.service.metrics import (
     transaction_metrics,
 )
 from gateway.admin.service.ownership_resources import Ownership, OwnershipResources
+from gateway.admin.service.roles import Identity, Role
 from gateway.admin.service.service import AdminService
-from gateway.admin.service.settings import METRICS_DESTINATIONS, TLS_ENABLED, AdminOptions
+from gateway.admin.service.settings import (
+    METRICS_DESTINATIONS,
+    OPERATORS,
+    TLS_ENABLED,
+    VIEWERS,
+    AdminOptions,
+)
 from gateway.admin.service.why_resources import StandbyWhyResources, WhyResources
 from gateway.admin.why.explain import Explanations, Sources
 from gateway.bridges import StompBridge
 from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.operator.paging import Paging
 from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.repositories import Repositories
+from gateway.broker.security.users import Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration
 from gateway.instance.layout import Layout
@@ -87,11 +97,13 @@ def admin_service(
     memory: MemoryBudget,
     ownership: Ownership,
     cluster: BridgeOwnership | None,
+    troubles: Callable[[], Sequence[str]],
 ) -> AdminService:
-    """Make the owner's admin service; it is not started.
+    """Make the owner's admin service, with its console; it is not started.
 
     :param tls: as :func:`admin_contexts` gives it.
     :param cluster: of its bridges; None without one.
+    :param troubles: why clients cannot be served, sentences.
     """
     settings = configuration.settings
     log = Logger(namespace="gateway.admin")
@@ -133,10 +145,18 @@ def admin_service(
                 )
             ),
         ],
-        administrators(users, rules),
+        administrators(reactor, users, rules, configuration.settings),
         port_mapper.register,
         tls,
         log,
+        console(
+            reactor,
+            settings,
+            bridges,
+            broker.broker,
+            Paging(provider, partial(_clients, bridges), partial(_owners, bridges)),
+            troubles,
+        ),
     )
 
 
@@ -157,7 +177,7 @@ def standby_admin_service(
         reactor,
         AdminOptions.read(configuration.settings),
         [OwnershipResources(ownership), StandbyWhyResources(ownership)],
-        administrators(users, rules),
+        administrators(reactor, users, rules, configuration.settings),
         port_mapper.register,
         tls,
         Logger(namespace="gateway.admin"),
@@ -188,18 +208,40 @@ def _metrics(
     )
 
 
-def administrators(users: Repositories, rules: AccessRules) -> Authenticate:
-    """Return what tells whether a user may administer.
+def administrators(
+    reactor: Any, users: Repositories, rules: AccessRules, settings: Settings
+) -> Authenticate:
+    """Return what tells who may use the admin service, and in which role.
 
-    Those may whom the access control file lets connect to the ADMIN service.
+    Those administer whom the access control file lets connect to the ADMIN service. Settings name
+    the groups of those who operate, and of those who look.
     """
+    operators: tuple[str, ...] = settings[OPERATORS]
+    viewers: tuple[str, ...] = settings[VIEWERS]
 
-    async def authenticate(user: str, password: str, address: str) -> bool:
+    def role_of(principal: Principal) -> Role | None:
+        if rules.may_connect(principal, _SERVICE):
+            return Role.ADMINISTRATOR
+        if not principal.groups.isdisjoint(operators):
+            return Role.OPERATOR
+        return None if principal.groups.isdisjoint(viewers) else Role.VIEWER
+
+    async def authenticate(user: str, password: str, address: str) -> Identity | None:
         try:
             principal = await users.authenticate(Credentials(user, password, address))
         except AuthenticationFailed:
-            return False
-        return rules.may_connect(principal, _SERVICE)
+            return None
+
+        def now() -> Role | None:
+            if principal.until is not None and wall_ms(reactor) >= principal.until * 1000:
+                return None
+            try:
+                return role_of(users.readmit(principal, address))
+            except AuthenticationFailed:
+                return None
+
+        role = role_of(principal)
+        return None if role is None else Identity(user, role, now)
 
     return authenticate
 
@@ -213,16 +255,17 @@ def _broker(
     elif store == "file":
         store = "sqlite"
 
-    def clients() -> list[Client]:
-        return [client for stomp in _stomp(bridges) for client in stomp.service.clients]
-
     return BrokerAdministration(
         provider,
-        clients,
+        partial(_clients, bridges),
         holders=partial(_owners, bridges),
         varhome=str(configuration.layout.varhome),
         store=store,
     )
+
+
+def _clients(bridges: BridgeServiceManager) -> list[Client]:
+    return [client for stomp in _stomp(bridges) for client in stomp.service.clients]
 
 
 def _owners(bridges: BridgeServiceManager) -> dict[int, str]:

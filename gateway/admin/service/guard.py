@@ -1,7 +1,7 @@
 """Who may use the admin service: HTTP Basic authentication.
 
-Owns the proof of who asks, and how fast passwords may be guessed. Knows no users: the admin user is
-given to it, others are authenticated by a callable.
+Owns the proof of who asks, also for those who log in by a form, and how fast passwords may be
+guessed. Knows no users: the admin user is given to it, others are authenticated by a callable.
 
 The administrator cannot be locked out: a right password is let in after any number of failures.
 Failures cost time:
@@ -40,14 +40,15 @@ from gateway.admin.service.requests import (
     quote_path,
     write_refusal,
 )
+from gateway.admin.service.roles import Identity, Role
 from gateway.admin.service.settings import is_loopback
 from gateway.instance.listening import counted_address, peer_host
 from gateway.instance.logs import Strangers
 from gateway.messaging.errors import AuthenticationFailed
 
-#: ``(user, password, address)``: whether they administer. The address is the peer's, because users
-#: may be confined to the loopback.
-Authenticate = Callable[[str, str, str], Awaitable[bool]]
+#: ``(user, password, address)``: who that is; None where the service does not let them in. The address
+#: is the peer's, because users may be confined to the loopback.
+Authenticate = Callable[[str, str, str], Awaitable[Identity | None]]
 
 MOST_FAILURES: Final = 5
 WINDOW_S: Final = 60.0
@@ -201,17 +202,24 @@ class Guard:
             )
             raise
 
-    async def _admitted(self, request: Any) -> str:
-        """Return the user who asks. :raises Refused: the user may not."""
-        host = peer_host(request.getClientAddress())
-        address = counted_address(host)
+    async def _admitted(self, request: Any) -> Identity:
+        """Return who asks. :raises Refused: they may not."""
         given = _credentials(request.getHeader("Authorization"))
         if given is None:
             # Asking without a password is no guess.
             raise _unauthorized()
+        return await self.identify(*given, peer_host(request.getClientAddress()))
+
+    async def identify(self, user: str, password: str, host: str) -> Identity:
+        """Return who has this name and password.
+
+        :param host: the peer's address.
+        :raises Refused: they are wrong, or too many of that address wait to be told.
+        """
+        address = counted_address(host)
         await self._turn(address)
-        user, password = given
-        if not await self._proved(user, password, host):
+        identity = await self._proved(user, password, host)
+        if identity is None:
             count = self._failures.add(address)
             if self._strangers.may_log(
                 "administrators with a wrong user or password", LogLevel.warn, address
@@ -223,7 +231,7 @@ class Guard:
                     count=count,
                 )
             raise _unauthorized()
-        return user
+        return identity
 
     async def _turn(self, address: str) -> None:
         """Wait until a password of this address may be checked.
@@ -244,19 +252,19 @@ class Guard:
             if not self._waiting[address]:
                 del self._waiting[address]
 
-    async def _proved(self, user: str, password: str, address: str) -> bool:
+    async def _proved(self, user: str, password: str, address: str) -> Identity | None:
         if self._user and self._password:
             # Both are compared, whatever the first comparison says.
             same_user = hmac.compare_digest(user.encode("utf-8", "replace"), self._user)
             same_password = hmac.compare_digest(password.encode("utf-8", "replace"), self._password)
             if same_user and same_password:
-                return True
+                return Identity(user, Role.ADMINISTRATOR)
         if self._authenticate is None:
-            return False
+            return None
         try:
             return await self._authenticate(user, password, address)
         except AuthenticationFailed:
-            return False
+            return None
 
 
 def _credentials(header: str | None) -> tuple[str, str] | None:

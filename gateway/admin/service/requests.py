@@ -34,6 +34,7 @@ from bridge.link.status import WrongState
 from bridge.manager import NotReloadable, OtherType, UnknownBridge, UnknownType
 from bridge.xa.errors import UnknownTransaction
 from bridge.xa.errors import WrongState as WrongStateOfTransaction
+from gateway.admin.service.roles import Role, needed
 from gateway.instance.settings import SettingsError
 from gateway.messaging.errors import MessagingError
 from gateway.stomp.open_listeners import ListenerFailed, ListenersRefused, UnknownListener
@@ -140,7 +141,8 @@ class _Parts:
 class AdminRequest:
     """What was asked for, and by whom.
 
-    :param user: the administrator, authenticated.
+    :param user: who asks, authenticated, and
+    :param role: what they may do.
     :param query: the parameters of the URL, by name.
     :param body: the JSON object that came with it; empty if none did.
     """
@@ -148,6 +150,7 @@ class AdminRequest:
     user: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
+    role: Role = Role.VIEWER
 
     def text(self, name: str, default: str = "") -> str:
         """A text of the body, else of the URL. :raises Refused: it is no text."""
@@ -201,7 +204,7 @@ class Routes:
     def __init__(self, log: Logger) -> None:
         self._log = log
         self.app = Klein()
-        self._names = 0
+        self._answers: dict[tuple[str, str], Answer] = {}
 
         def failed(request: Any, failure: Failure) -> bytes:
             return self._failed(request, failure)
@@ -219,14 +222,15 @@ class Routes:
             body must be JSON by its content type, which keeps web pages from asking.
         :param path: such as ``/v1/bridges/<name>``, with werkzeug's converters.
         """
-        self._names += 1
+        self._answers[method, path] = answer
 
         async def answered(request: Any, parts: Mapping[str, str]) -> bytes:
+            role = needed(method, path)
+            if request.role < role:
+                raise forbidden(request.role, role)
             asked = _asked(request, method)
-            result = answer(asked, **parts)
-            if isawaitable(result):
-                result = await result
-            if method != "GET":
+            result = await _awaited(answer(asked, **parts))
+            if method != "GET" or role > Role.VIEWER:
                 self._log.info(
                     "{user} did {method} {path}",
                     user=asked.user,
@@ -241,8 +245,24 @@ class Routes:
             named = {name: unquote(part) for name, part in parts.items()}
             return _to_the_end(ensureDeferred(answered(request, named)))
 
-        endpoint.__name__ = f"route_{self._names}"
+        endpoint.__name__ = f"route_{len(self._answers)}"
         self.app.route(path, methods=[method])(endpoint)
+
+    def has(self, method: str, path: str) -> bool:
+        """Whether there is a route, by the very path that it was added with."""
+        return (method, path) in self._answers
+
+    async def perform(self, method: str, path: str, asked: AdminRequest, **parts: str) -> Any:
+        """Answer a request that was not made by HTTP, as the route would.
+
+        :param path: as the route was added.
+        :raises Refused: the role is too low, or as the route refuses; so may other errors be raised
+            that :func:`refusal` knows.
+        """
+        role = needed(method, path)
+        if asked.role < role:
+            raise forbidden(asked.role, role)
+        return await _awaited(self._answers[method, path](asked, **parts))
 
     def _failed(self, request: Any, failure: Failure) -> bytes:
         refused = refusal(failure.value)
@@ -258,6 +278,19 @@ class Routes:
                 text=refused.text,
             )
         return write_refusal(request, refused)
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isawaitable(result) else result
+
+
+def forbidden(role: Role, wanted: Role) -> Refused:
+    """Refuse what needs a higher role."""
+    return Refused(
+        f"that needs the role {wanted.word}, and yours is {role.word}",
+        "forbidden",
+        HTTPStatus.FORBIDDEN,
+    )
 
 
 def _to_the_end(doing: Deferred[bytes]) -> Deferred[bytes]:
@@ -414,4 +447,4 @@ def _asked(request: Any, method: str) -> AdminRequest:
             raise Refused(f"the body is no JSON: {error}", "bad_request") from None
         if not isinstance(body, dict):
             raise Refused("the body is no JSON object", "bad_request")
-    return AdminRequest(request.admin, query, body)
+    return AdminRequest(request.admin, query, body, request.role)

@@ -11,20 +11,24 @@ sent no request with a right password within :data:`STRANGE_S`, however many byt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTime
 from twisted.logger import Logger
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
+from zope.interface import implementer
 
 from gateway import __version__
 from gateway.admin.service.guard import Authenticate, Guard
 from gateway.admin.service.requests import AdminRequest, Routes
+from gateway.admin.service.roles import Identity, Role
 from gateway.admin.service.settings import PORT_MAPPER_NAME, AdminOptions, is_loopback
 from gateway.instance.listening import server_endpoint
 from gateway.reactor.deferreds import deferred
@@ -49,6 +53,27 @@ Resources = Callable[[Routes], None]
 RegisterPort = Callable[[str, str, str, int, dict[str, str]], Callable[[], None]]
 
 
+#: ``(user, password, host)``: who that is, as :meth:`gateway.admin.service.guard.Guard.identify`.
+Identify = Callable[[str, str, str], Awaitable[Identity]]
+
+
+class Pages(Protocol):
+    """Pages for browsers. Whom they let in is their own business."""
+
+    def has(self, request: Any) -> bool:
+        """Whether this request is for them."""
+
+    def render(self, request: Any) -> int:
+        """Answer, as :class:`~twisted.web.resource.IResource` does."""
+
+    def close(self) -> None:
+        """End what they are still writing. Idempotent."""
+
+
+#: Makes the pages.
+MakePages = Callable[[Routes, Identify], Pages]
+
+
 class AdminService:
     """The admin service.
 
@@ -56,6 +81,7 @@ class AdminService:
     :param resources: what can be asked for, besides ``GET /v1``, which says what this is.
     :param authenticate: for users other than the one in the options; None lets in only that one.
     :param register_port: announces the port to the port mapper, or None.
+    :param pages: makes the pages for browsers; None for no pages.
     :param tls_context_factory: makes TLS connections; needed where the options ask for them.
     :raises ValueError: it would listen in the clear where others can reach it, or there is nothing
         to make TLS connections with.
@@ -70,6 +96,7 @@ class AdminService:
         register_port: RegisterPort | None = None,
         tls_context_factory: Any = None,
         log: Logger | None = None,
+        pages: MakePages | None = None,
     ) -> None:
         if options.tls and tls_context_factory is None:
             raise ValueError("TLS is enabled, and there is nothing to make TLS connections with")
@@ -88,7 +115,9 @@ class AdminService:
         self._guard = Guard(
             reactor, routes.app.resource(), options.user, options.password, authenticate, self._log
         )
-        site = _Site(self._guard, reactor=reactor, timeout=IDLE_S)
+        self._pages = None if pages is None else pages(routes, self._guard.identify)
+        root = self._guard if self._pages is None else _Root(self._guard, self._pages)
+        site = _Site(root, reactor=reactor, timeout=IDLE_S)
         self._connections = _Connections(site, reactor)
         self._factory: Any = self._connections
         if options.tls:
@@ -112,9 +141,17 @@ class AdminService:
         if self._listening is not None:
             return
         options = self._options
-        self._listening = await server_endpoint(
-            self._reactor, options.hostname, options.port, MOST_CONNECTIONS, PORT_MAPPER_NAME
-        ).listen(self._factory)
+        try:
+            self._listening = await self._listen(options.port)
+        except CannotListenError as error:
+            if not options.any_port:
+                raise
+            self._listening = await self._listen(0)
+            self._log.warn(
+                "port {port} is taken ({reason}), so that the system chose one for the admin service; imq.bridge.admin.port sets one",
+                port=options.port,
+                reason=str(error.socketError),
+            )
         if self._register_port is not None:
             address: Any = self._listening.getHost()
             protocol = "tls" if options.tls else "tcp"
@@ -122,6 +159,20 @@ class AdminService:
                 PORT_MAPPER_NAME, protocol, "ADMIN", self.port, {"hostname": address.host}
             )
         self._log.info("admin service on {host}:{port}", host=options.hostname, port=self.port)
+        if self._pages is not None:
+            self._log.info("console: {url}", url=self.url)
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        host = self._options.hostname
+        named = f"[{host}]" if ":" in host else host
+        return f"http{'s' if self._options.tls else ''}://{named}:{self.port}/"
+
+    def _listen(self, port: int) -> Deferred[IListeningPort]:
+        return server_endpoint(
+            self._reactor, self._options.hostname, port, MOST_CONNECTIONS, PORT_MAPPER_NAME
+        ).listen(self._factory)
 
     @deferred
     async def stop(self) -> None:
@@ -136,6 +187,8 @@ class AdminService:
             unregister()
         if listening is not None:
             await maybeDeferred(listening.stopListening)
+        if self._pages is not None:
+            self._pages.close()
         await self._connections.end(self._reactor)
         self._guard.close()
 
@@ -156,18 +209,19 @@ def _about(request: AdminRequest) -> dict[str, str]:
 class _Request(Request):
     """A request whose body is bounded.
 
-    :ivar admin: who asks, once the guard has let them in. :ivar too_large: whether its body was.
+    :ivar admin: who asks, once they are let in. :ivar role: what they may do. :ivar too_large: whether its body was.
     """
 
     admin = ""
+    role = Role.VIEWER
     too_large = False
     _seen = 0
     content: Any
     channel: Any
 
-    def let_in(self, user: str) -> None:
-        """Keep this connection when others need room: the guard let it in."""
-        self.admin = user
+    def let_in(self, identity: Identity) -> None:
+        """Keep this connection when others need room: who asks was let in."""
+        self.admin, self.role = identity.user, identity.role
         self.channel.site.let_in.add(_peer(self.channel.getPeer()))
 
     def process(self) -> None:
@@ -188,6 +242,28 @@ class _Request(Request):
             self.content.write(data)
         elif self._seen > _MOST_THROWN_AWAY:
             self.channel.transport.abortConnection()
+
+
+@implementer(IResource)
+class _Root:
+    """Has pages answer what is for browsers, and the guard all else."""
+
+    isLeaf = True
+    server: Any = None
+
+    def __init__(self, guard: Guard, pages: Pages) -> None:
+        self._guard = guard
+        self._pages = pages
+
+    def getChildWithDefault(self, name: bytes, request: Any) -> _Root:
+        return self
+
+    def putChild(self, path: bytes, child: IResource) -> None:
+        raise TypeError("the admin service's resources are added to its routes")
+
+    def render(self, request: Any) -> int:
+        pages = self._pages.has(request)
+        return self._pages.render(request) if pages else self._guard.render(request)
 
 
 class _Site(Site):

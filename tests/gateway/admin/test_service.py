@@ -24,6 +24,7 @@ from certs.contexts import ServerContextFactory, ServerFiles
 from gateway.admin.service import service
 from gateway.admin.service.guard import MOST_FAILURES
 from gateway.admin.service.requests import AdminRequest, Plain, Refused, Routes
+from gateway.admin.service.roles import Identity, Role
 from gateway.admin.service.service import LARGEST_BODY, AdminService
 from gateway.admin.service.settings import AdminOptions
 from gateway.instance import logs
@@ -156,9 +157,11 @@ async def test_without_a_password_in_the_settings_it_lets_nobody_in_by_it() -> N
 async def test_other_administrators_are_asked_of_who_knows_them() -> None:
     asked: list[tuple[str, str, str]] = []
 
-    def authenticate(user: str, password: str, address: str) -> Deferred[bool]:
+    def authenticate(user: str, password: str, address: str) -> Deferred[Identity | None]:
         asked.append((user, password, address))
-        return fail(AuthenticationFailed(user)) if user == "unknown" else succeed(user == "olga")
+        if user == "unknown":
+            return fail(AuthenticationFailed(user))
+        return succeed(Identity(user, Role.VIEWER) if user == "olga" else None)
 
     async with running(authenticate=authenticate) as admin:
         assert (await ask(admin.port, "GET", "/v1", who=("olga", "pässword:x"))).json[

@@ -14,7 +14,7 @@ def options(*overrides: str) -> AdminOptions:
 
 
 def test_the_defaults_keep_it_on_this_machine() -> None:
-    assert options() == AdminOptions("127.0.0.1", 0, False, "", "")
+    assert options() == AdminOptions("127.0.0.1", 7677, False, "", "", any_port=True)
 
 
 def test_the_administrator_is_that_of_the_bridges() -> None:

@@ -1,0 +1,1 @@
+"""The console: pages of the admin service for operators with a browser."""

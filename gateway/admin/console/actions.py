@@ -1,0 +1,346 @@
+"""What can be done in the console, and the command that does the same.
+
+Owns each action's words, its form, and which route does it: an action does nothing that the admin
+service's own resources do not do, and is refused as they refuse. Owns the log line of each action,
+too, whether it was done or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twisted.logger import Logger
+
+from gateway.admin.service.requests import AdminRequest, Routes, refusal
+from gateway.admin.service.roles import Role, needed
+from gateway.instance.problems import printable
+
+_DESTINATION: Final = ("type", "name")
+_LINK: Final = ("bridge", "link")
+
+Given = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Field:
+    """What may be filled in before an action is done.
+
+    :param kind: ``text``, ``number``, ``flag`` or ``choice`` of :attr:`choices`.
+    :param help: what it means, a sentence.
+    """
+
+    name: str
+    label: str
+    kind: str = "text"
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that can be done.
+
+    :param title: two or three words.
+    :param question: asked before it is done; may have the parameters' names in braces.
+    :param method: and
+    :param path: of the route, as it was added.
+    :param command: the words of the command that does the same.
+    :param parameters: what it is about; given by the page that offers it.
+    :param fields: what else may be given.
+    :param done: says what was done, from the route's answer.
+    :param dry_run: whether the route can say beforehand what it would do.
+    :param parts: parameters that are parts of the path, by the path's names.
+    :param operation: more parts of the path, which are the same for each thing.
+    :param body: what the route is given, from what is not empty.
+    :param back: the page to go to when it is done; "" to stay.
+    """
+
+    name: str
+    title: str
+    question: str
+    method: str
+    path: str
+    command: Callable[[Given], Sequence[str]]
+    parameters: tuple[str, ...] = ()
+    fields: tuple[Field, ...] = ()
+    done: Callable[[Any], str] = lambda answer: "Done."
+    dry_run: bool = False
+    parts: Mapping[str, str] = field(default_factory=dict)
+    operation: Mapping[str, str] = field(default_factory=dict)
+    body: Callable[[Given], dict[str, object]] = dict
+    danger: bool = False
+    back: str = ""
+
+    @property
+    def role(self) -> Role:
+        """Who may do it."""
+        return needed(self.method, self.path)
+
+    def given(self, asked: AdminRequest) -> dict[str, str]:
+        """Return what the action is about, and what was filled in.
+
+        :raises Refused: a parameter is missing.
+        """
+        found = {name: asked.needed(name) for name in self.parameters}
+        for each in self.fields:
+            sent = bool(asked.body)
+            if each.kind == "flag":
+                value = "true" if asked.text(each.name) == "true" else ""
+            else:
+                value = asked.text(each.name, "" if sent else each.default)
+            found[each.name] = value
+        return found
+
+
+@dataclass
+class Asked:
+    """An action that was asked for.
+
+    :param foreseen: what it would do, a sentence.
+    :param outcome: what came of it, a sentence; "" before it is done.
+    """
+
+    action: Action
+    given: dict[str, str]
+    foreseen: str = ""
+    outcome: str = ""
+    failed: bool = False
+
+    @property
+    def question(self) -> str:
+        """The question, with what it is about."""
+        return self.action.question.format_map(
+            {name: printable(value) for name, value in self.given.items()}
+        )
+
+    @property
+    def command(self) -> Sequence[str]:
+        """The words of the command that does the same."""
+        return self.action.command(self.given)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that must be filled in is."""
+        return all(self.given[each.name] for each in self.action.fields if each.required)
+
+    async def tried(self, routes: Routes, asked: AdminRequest) -> str:
+        """Return what the action would do, a sentence."""
+        try:
+            answer = await self._requested(routes, asked, dry_run=True)
+        except Exception as error:
+            refused = refusal(error)
+            if refused is None:
+                raise
+            self.failed = True
+            return refused.text
+        return _foreseen(answer)
+
+    async def do(self, routes: Routes, asked: AdminRequest) -> str:
+        """Do it, and return what was done. :raises Exception: as the route does."""
+        return self.action.done(await self._requested(routes, asked))
+
+    async def _requested(
+        self, routes: Routes, asked: AdminRequest, dry_run: bool = False
+    ) -> Mapping[str, Any]:
+        action = self.action
+        parts = {part: self.given[name] for part, name in action.parts.items()}
+        body = action.body(
+            {
+                name: value
+                for name, value in self.given.items()
+                if value and name not in action.parts.values()
+            }
+        )
+        if dry_run:
+            body["dry_run"] = True
+        request = AdminRequest(asked.user, {}, body, asked.role)
+        answer = await routes.perform(
+            action.method, action.path, request, **parts, **action.operation
+        )
+        return answer if isinstance(answer, Mapping) else {}
+
+
+async def audited(
+    log: Logger, user: str, host: str, plan: Asked, routes: Routes, asked: AdminRequest
+) -> str:
+    """Do what was asked, and log who did what and how it ended.
+
+    :returns: how it ended, a sentence.
+    """
+    command = " ".join(map(printable, plan.command))
+    try:
+        outcome = await plan.do(routes, asked)
+    except Exception as error:
+        refused = refusal(error)
+        log.info(
+            "audit: {user} from {host} was refused in the console: {command}: {text}",
+            user=user,
+            host=host,
+            command=command,
+            text="internal error" if refused is None else refused.text,
+        )
+        if refused is None:
+            raise
+        plan.failed = True
+        return refused.text
+    log.info(
+        "audit: {user} from {host} did in the console: {command}: {outcome}",
+        user=user,
+        host=host,
+        command=command,
+        outcome=outcome,
+    )
+    return outcome
+
+
+def _foreseen(answer: Mapping[str, Any]) -> str:
+    told = f"It would take {answer.get('done', 0)} of {answer.get('matched', 0)} messages."
+    return told + _left(answer)
+
+
+def _left(answer: Mapping[str, Any]) -> str:
+    told = ""
+    if answer.get("left"):
+        reasons = "; ".join(f"{count}: {why}" for why, count in answer["reasons"].items())
+        told += f" {answer['left']} stay: {reasons}."
+    if answer.get("gone"):
+        told += f" {answer['gone']} were taken by somebody else."
+    return told
+
+
+def _tally(word: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda answer: f"{answer['done']} messages were {word}.{_left(answer)}"
+
+
+def _dst(verb: str) -> Callable[[Given], list[str]]:
+    return lambda given: ["imqcmd", verb, "dst", "-t", given["type"][:1], "-n", given["name"]]
+
+
+def _option(given: Given, option: str, name: str) -> list[str]:
+    return [option, given[name]] if given.get(name) else []
+
+
+def _with_properties(given: Given) -> dict[str, object]:
+    properties = {name: value for name, value in given.items() if name not in _DESTINATION}
+    return {**{name: given[name] for name in _DESTINATION}, "properties": properties}
+
+
+def _limits(given: Given) -> list[str]:
+    pairs = [f"{each.name}={given[each.name]}" for each in _LIMITS if given.get(each.name)]
+    return [*_dst("update")(given), *(word for pair in pairs for word in ("-o", pair))]
+
+
+_SELECTOR: Final = Field(
+    "selector",
+    "Selector",
+    help="Only messages whose properties it matches, such as color = 'red'. Empty: all.",
+)
+_USE_DMQ: Final = Field(
+    "use_dmq", "Move the messages to the dead message queue", "flag", help="Else they are gone."
+)
+_LIMITS: Final = (
+    Field("maxNumMsgs", "Most messages", help="-1 is no limit. Empty: as it is."),
+    Field("maxTotalMsgBytes", "Most bytes", help="Such as 10m or 2g; -1 is no limit."),
+    Field("maxBytesPerMsg", "Most bytes of a message"),
+    Field(
+        "limitBehavior",
+        "At a limit",
+        "choice",
+        choices=("", "FLOW_CONTROL", "REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"),
+    ),
+)
+
+_ALL: Final = (
+    Action(
+        "purge",
+        "Purge",
+        "Give up what waits in {type} {name}?",
+        "POST",
+        "/v1/destination/purge",
+        lambda given: [
+            *_dst("purge")(given),
+            *_option(given, "-selector", "selector"),
+            *(["-o", "useDMQ=true"] if given.get("use_dmq") else []),
+        ],
+        _DESTINATION,
+        (_SELECTOR, _USE_DMQ),
+        lambda answer: f"{answer['purged']} messages were purged.",
+        danger=True,
+    ),
+    Action(
+        "pause",
+        "Pause",
+        "Pause {type} {name}?",
+        "POST",
+        "/v1/destination/pause",
+        lambda given: [*_dst("pause")(given), *_option(given, "-pst", "pause")],
+        _DESTINATION,
+        (
+            Field(
+                "pause",
+                "For",
+                "choice",
+                "CONSUMERS",
+                ("CONSUMERS", "PRODUCERS", "ALL"),
+                "CONSUMERS: nothing is delivered. PRODUCERS: nothing is accepted.",
+            ),
+        ),
+    ),
+    Action(
+        "resume",
+        "Resume",
+        "Resume {type} {name}?",
+        "POST",
+        "/v1/destination/resume",
+        _dst("resume"),
+        _DESTINATION,
+    ),
+    Action(
+        "limits",
+        "Change limits",
+        "Change the limits of {type} {name}? What is there stays, but where a limit removes the oldest.",
+        "PUT",
+        "/v1/destination",
+        _limits,
+        _DESTINATION,
+        _LIMITS,
+        body=_with_properties,
+        done=lambda answer: " ".join(["The limits are changed.", *answer.get("notes", ())]),
+    ),
+    Action(
+        "destroy",
+        "Destroy",
+        "Remove {type} {name}, with its messages? Its consumers end with an error.",
+        "DELETE",
+        "/v1/destination",
+        lambda given: [
+            *_dst("destroy")(given),
+            *(["-o", "useDMQ=true"] if given.get("use_dmq") else []),
+        ],
+        _DESTINATION,
+        (_USE_DMQ,),
+        lambda answer: "It is destroyed.",
+        danger=True,
+        back="destinations",
+    ),
+    Action(
+        "create",
+        "Create a destination",
+        "Create a destination?",
+        "POST",
+        "/v1/destinations",
+        _dst("create"),
+        (),
+        (
+            Field("type", "Type", "choice", "queue", ("queue", "topic")),
+            Field("name", "Name", required=True),
+        ),
+        lambda answer: f"{answer['type']} {answer['name']} is created.",
+    ),
+)
+
+ACTIONS: Final[Mapping[str, Action]] = {action.name: action for action in _ALL}

@@ -1,0 +1,56 @@
+"""The console of the broker's owner, made from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from twisted.logger import Logger
+
+from bridge.manager import BridgeServiceManager
+from gateway.admin.console.actions import ACTIONS
+from gateway.admin.console.destinations import destination_views
+from gateway.admin.console.explained import Explained
+from gateway.admin.console.overview import Overview, overview_views
+from gateway.admin.console.sessions import Sessions
+from gateway.admin.console.site import Console
+from gateway.admin.service.requests import Routes
+from gateway.admin.service.service import Identify, MakePages
+from gateway.admin.service.settings import SESSION_IDLE, SESSION_LIFE, TLS_ENABLED
+from gateway.broker.operator.paging import Paging
+from gateway.broker.operator.views import BrokerView
+from gateway.instance.settings import Settings
+from gateway.reactor.clocks import wall_ms
+
+
+def console(
+    reactor: Any,
+    settings: Settings,
+    bridges: BridgeServiceManager,
+    broker: Callable[[tuple[int, int]], BrokerView],
+    paging: Paging,
+    troubles: Callable[[], Sequence[str]],
+) -> MakePages:
+    """Return what makes the console once its routes are there.
+
+    :param broker: the broker as a whole, given the messages of all destinations and their octets.
+    :param troubles: why clients cannot be served, sentences.
+    """
+    now_ms = partial(wall_ms, reactor)
+
+    def made(routes: Routes, identify: Identify) -> Console:
+        explained = Explained(routes, reactor.seconds)
+        overview = Overview(routes, explained, broker, paging, bridges, troubles, now_ms)
+        return Console(
+            reactor,
+            routes,
+            identify,
+            Sessions(reactor.seconds, settings[SESSION_LIFE], settings[SESSION_IDLE]),
+            [*overview_views(overview), *destination_views(paging, explained, now_ms)],
+            ACTIONS,
+            settings[TLS_ENABLED],
+            Logger(namespace="gateway.admin"),
+        )
+
+    return made

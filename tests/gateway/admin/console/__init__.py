@@ -1,0 +1,1 @@
+"""The console: its rules without a browser, and its pages in Chromium."""

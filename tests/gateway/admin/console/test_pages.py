@@ -1,0 +1,205 @@
+"""The console's pages in Chromium, with a real gateway and real messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chromium import Browser, browser
+from tests.gateway.admin.console.serving import Pages, Served, client, serving
+
+pytestmark = pytest.mark.process
+
+#: What would show that a text of a client is taken for a page's.
+EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("console")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser"), here=True) as found:
+        yield found
+
+
+@pytest.fixture
+def pages(chromium: Browser, served: Served) -> Pages:
+    found = Pages(chromium, served)
+    found.log_in("admin")
+    return found
+
+
+def sent(served: Served, queue: str, *bodies: str, **headers: str) -> None:
+    with client(served) as sender:
+        sender.put(f"/queue/{queue}", *bodies, **headers)
+
+
+def test_a_log_in_with_the_keyboard_alone(chromium: Browser, served: Served) -> None:
+    pages = Pages(chromium, served)
+    chromium.forget_cookies()
+    pages.go("/console/destinations", end="/console/login?to=%2Fconsole%2Fdestinations")
+    assert chromium.run("document.activeElement.name") == "user"
+    pages.fill(user="vera")
+    chromium.press("Tab", 9)
+    assert chromium.run("document.activeElement.name") == "password"
+    pages.fill(password="vera")
+    chromium.press("Enter", 13)
+    # It goes to where it was wanted.
+    chromium.until("location.pathname === '/console/destinations'")
+    pages.ready()
+    assert "vera (viewer)" in pages.text("header")
+    pages.follow("Log out")
+    chromium.until("location.pathname === '/console/login'")
+
+
+def test_what_is_wrong_comes_and_goes_while_one_looks(pages: Pages, served: Served) -> None:
+    pages.go("/console/")
+    sent(served, "waits", "a", "b")
+    pages.until_text("has no consumer: 2 messages wait")
+    assert "imqcmd purge dst -t q -n waits" in pages.text()
+    with client(served) as consumer:
+        consumer.subscribe("/queue/waits", ack="client")
+        held = consumer.messages(2)
+        pages.browser.until("!document.querySelector('main').innerText.includes('Queue waits')")
+        consumer.ack(held[-1])
+    assert pages.browser.console == []
+
+
+def test_destinations_are_found_and_sorted(pages: Pages, served: Served) -> None:
+    sent(served, "many.one", *["x"] * 3)
+    sent(served, "many.two", *["x"] * 5)
+    pages.go("/console/destinations")
+    pages.fill(text="MANY.")
+    pages.follow("Show")
+    pages.browser.until("location.search.includes('text=MANY.')")
+    pages.ready()
+    rows = pages.browser.run(
+        "[...document.querySelectorAll('tbody th')].map((one) => one.innerText)"
+    )
+    assert rows == ["many.two", "many.one"]
+    # What follows is the same part.
+    sent(served, "many.one", *["x"] * 4)
+    pages.browser.until("document.querySelector('tbody th').innerText === 'many.one'")
+    assert pages.browser.run("document.querySelectorAll('tbody tr').length") == 2
+
+
+def test_one_destination_has_its_consumers_and_rates(pages: Pages, served: Served) -> None:
+    sent(served, "looked", *["x"] * 5)
+    with client(served, **{"client-id": "shop"}) as consumer:
+        consumer.subscribe("/queue/looked", ack="client", **{"prefetch-count": "2"})
+        consumer.messages(2)
+        pages.go("/console/destination?type=queue&name=looked")
+        pages.until_text("shop")
+        row = pages.text("tbody tr").split("\t")
+        assert (row[1], row[5], row[6]) == ("guest", "0", "2")
+        assert "queue 'looked'" in pages.text(".causes")
+        pages.browser.until("document.querySelector('.chart').dataset.drawn === 'yes'")
+        assert pages.browser.run("document.querySelectorAll('.chart canvas').length") == 1
+    assert pages.browser.console == []
+
+
+def test_an_action_asks_and_shows_the_command(pages: Pages, served: Served) -> None:
+    sent(served, "purged", "red", color="red")
+    sent(served, "purged", "blue", color="blue")
+    pages.go("/console/destination?type=queue&name=purged")
+    pages.follow("Purge")
+    pages.browser.until("document.querySelector('dialog').open")
+    assert "Give up what waits in queue purged?" in pages.text("dialog")
+    assert "imqcmd purge dst -t q -n purged" in pages.text("dialog")
+    # Escape does nothing but close it, and the page is where it was.
+    pages.browser.press("Escape", 27)
+    pages.browser.until("!document.querySelector('dialog').open")
+    assert pages.browser.run("document.activeElement.innerText") == "Purge"
+    told = pages.act("Purge", selector="color = 'red'")
+    assert "1 messages were purged." in told
+    assert """imqcmd purge dst -t q -n purged -selector 'color = '"'"'red'"'"''""" in told
+    with client(served) as consumer:
+        assert consumer.left("/queue/purged") == ["blue"]
+
+
+def test_a_destination_is_made_paused_limited_and_destroyed(pages: Pages, served: Served) -> None:
+    pages.go("/console/destinations")
+    assert "queue made is created." in pages.act("Create a destination", name="made")
+    pages.go("/console/destination?type=queue&name=made")
+    pages.act("Pause", pause="CONSUMERS")
+    pages.until_text("CONSUMERS_PAUSED")
+    pages.act("Resume")
+    pages.until_text("RUNNING")
+    assert "imqcmd update dst -t q -n made -o maxNumMsgs=7" in pages.act(
+        "Change limits", maxNumMsgs="7"
+    )
+    pages.until_text("7", ".properties")
+    refused = pages.act("Change limits", maxNumMsgs="many")
+    assert "maxNumMsgs" in refused
+    pages.follow("Destroy")
+    pages.browser.until("document.querySelector('dialog').open")
+    pages.browser.click("dialog button.main")
+    pages.until_text("It is destroyed.", "dialog")
+    pages.follow("Close")
+    pages.browser.until("location.pathname === '/console/destinations'")
+
+
+def test_names_of_clients_are_only_text(pages: Pages, served: Served) -> None:
+    with client(served, **{"client-id": EVIL}) as sender:
+        sender.put(f"/queue/{EVIL}", "x")
+        sender.subscribe(f"/queue/{EVIL}", id=EVIL, ack="client", selector=f"a = '{EVIL[:20]}'")
+        pages.go("/console/destinations?text=onerror")
+        pages.until_text("<img src=x onerror=")
+        pages.follow(EVIL)
+        pages.until_text("Consumers")
+        pages.browser.until("location.pathname === '/console/destination'")
+        pages.ready()
+        pages.until_text(EVIL, "h1")
+        pages.until_text(EVIL, "tbody")
+        pages.follow("Purge")
+        pages.browser.until("document.querySelector('dialog').open")
+        pages.until_text(EVIL, "dialog")
+        pages.go("/console/")
+        assert pages.browser.run("document.title") == "Now – stomp-gateway"
+        assert pages.browser.console == []
+
+
+PATHS = ["/console/", "/console/destinations", "/console/destination?type=queue&name=seen"]
+
+
+def test_pages_are_accessible_in_light_and_dark(pages: Pages, served: Served) -> None:
+    sent(served, "seen", "x")
+    for path in PATHS:
+        for dark in (False, True):
+            pages.go(path, dark=dark)
+            assert pages.faults() == [], path
+    pages.follow("Purge")
+    pages.browser.until("document.querySelector('dialog').open")
+    assert pages.faults() == []
+
+
+def test_pages_fit_on_a_phone(pages: Pages) -> None:
+    for path in PATHS:
+        pages.go(path, width=360)
+        assert pages.browser.run("document.documentElement.scrollWidth") <= 360, path
+
+
+def test_nothing_comes_from_elsewhere(pages: Pages, served: Served) -> None:
+    pages.go("/console/")
+    assert pages.browser.requests
+    for address in pages.browser.requests:
+        assert address.startswith(f"http://127.0.0.1:{served.port}/console/"), address
+
+
+def test_a_stream_ends_with_its_session(pages: Pages) -> None:
+    pages.go("/console/")
+    pages.browser.run(
+        "fetch('/console/logout', {method: 'POST', body: new URLSearchParams(new FormData(document.querySelector('.who')))}).then(() => 0)"
+    )
+    pages.browser.until("location.pathname === '/console/login'")
+
+
+def test_a_screenshot_can_be_taken(pages: Pages, tmp_path: Path) -> None:
+    pages.go("/console/", dark=True)
+    assert pages.browser.picture(tmp_path / "now.png").stat().st_size > 10_000

@@ -1,0 +1,214 @@
+"""Who gets into the console, and what they may do there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from twisted.internet.task import Clock
+
+from gateway.admin.console import sessions
+from gateway.admin.console.sessions import Sessions
+from gateway.admin.service.roles import Identity, Role, needed
+from tests.gateway.admin.asking import ask, post
+from tests.gateway.admin.console.serving import USERS, Served, client, serving
+from tests.gateway_process import HOST
+from tests.on_reactor import on_reactor
+
+pytestmark = pytest.mark.process
+
+PURGE = {"type": "queue", "name": "rules"}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("console")) as found:
+        yield found
+
+
+def test_a_browser_is_led_to_the_log_in_and_a_program_is_not(served: Served) -> None:
+    there = served.ask("/", Accept="text/html")
+    assert (there.status, there.headers["location"]) == (303, "/console/login")
+    assert served.ask("/", Accept="application/json").status == 401
+    deep = served.ask("/console/destination?type=queue&name=a%20b")
+    assert deep.headers["location"] == (
+        "/console/login?to=%2Fconsole%2Fdestination%3Ftype%3Dqueue%26name%3Da%2520b"
+    )
+
+
+def test_the_session_is_a_cookie_that_scripts_and_other_sites_do_not_have(served: Served) -> None:
+    form = {"user": "vera", "password": "vera", "to": "/console/destinations"}
+    reply = served.ask("/console/login", form)
+    assert (reply.status, reply.headers["location"]) == (303, "/console/destinations")
+    cookie = reply.headers["set-cookie"]
+    assert cookie.startswith(f"gateway-{served.port}=")
+    assert {"HttpOnly", "Path=/", "Max-Age=43200"} <= {part.strip() for part in cookie.split(";")}
+    assert "samesite=strict" in cookie.lower()
+    # Where to go is a page of the console and nothing else.
+    for to in ("https://evil.example/", "//evil.example/console/", "/console/\\evil", "/v1"):
+        reply = served.ask("/console/login", {**form, "to": to})
+        assert reply.headers["location"] == "/console/"
+
+
+@pytest.mark.parametrize(
+    ("user", "password"), [("vera", "wrong"), ("nora", "nora"), ("guest", "guest"), ("", "")]
+)
+def test_who_has_no_role_does_not_get_in(served: Served, user: str, password: str) -> None:
+    reply = served.ask("/console/login", {"user": user, "password": password})
+    assert (reply.status, "wrong user or password" in reply.text) == (401, True)
+    assert "set-cookie" not in reply.headers
+    # Nor does the browser ask in a window of its own.
+    assert "www-authenticate" not in reply.headers
+
+
+def test_pages_run_nothing_of_others_and_are_in_no_frame(served: Served) -> None:
+    cookie = served.log_in("vera")
+    for path in ("/console/login", "/console/", "/console/destinations", "/console/none"):
+        reply = served.ask(path, cookie=cookie)
+        policy = reply.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self';" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert reply.headers["x-frame-options"] == "DENY"
+        assert reply.headers["cache-control"] == "no-store"
+        assert not re.search(r"<script(?![^>]*\ssrc=)|\son\w+=|<style|\sstyle=", reply.text)
+        assert not re.search(r"(?:src|href|action)=\"(?:https?:)?//", reply.text)
+
+
+def test_a_log_out_ends_the_session(served: Served) -> None:
+    cookie = served.log_in("vera")
+    reply = served.ask("/console/logout", {"csrf": served.token(cookie)}, cookie=cookie)
+    assert (reply.status, reply.headers["location"]) == (303, "/console/login")
+    assert served.ask("/console/", cookie=cookie).status == 303
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+        {"Sec_Fetch_Site": "none"},
+        {"csrf": ""},
+        {"csrf": "guess"},
+        {"csrf": "vera's"},
+        {"Content_Type": "text/plain"},
+    ],
+    ids=str,
+)
+def test_a_change_from_elsewhere_is_refused(served: Served, wrong: dict[str, str]) -> None:
+    with client(served) as sender:
+        sender.put("/queue/rules", "kept")
+    cookie = served.log_in("otto")
+    token = served.token(cookie)
+    if wrong.get("csrf") == "vera's":
+        token = served.token(served.log_in("vera"))
+    elif "csrf" in wrong:
+        token = wrong["csrf"]
+    headers = {name: value for name, value in wrong.items() if name != "csrf"}
+    reply = served.ask("/console/act/purge", {**PURGE, "csrf": token}, cookie=cookie, **headers)
+    assert reply.status in (403, 415), reply.text
+    assert "1" in served.ask("/console/destination?type=queue&name=rules", cookie=cookie).text
+    with client(served) as sender:
+        assert sender.left("/queue/rules")
+
+
+def test_a_log_in_from_elsewhere_is_refused(served: Served) -> None:
+    form = {"user": "vera", "password": "vera"}
+    assert served.ask("/console/login", form, Origin="http://evil.example").status == 403
+
+
+def test_a_viewer_changes_nothing_in_the_console(served: Served) -> None:
+    cookie = served.log_in("vera")
+    page = served.ask("/console/destination?type=queue&name=mq.sys.dmq", cookie=cookie)
+    assert page.status == 200
+    assert "act/purge" not in page.text
+    token = served.token(cookie)
+    for form in (None, {**PURGE, "csrf": token}):
+        path = "/console/act/purge?type=queue&name=rules"
+        reply = served.ask(path, form, cookie=cookie)
+        assert (reply.status, "needs the role operator" in reply.text) == (403, True)
+
+
+@on_reactor
+async def test_the_roles_are_those_of_the_interface_for_programs_too(served: Served) -> None:
+    port = served.port
+    vera, otto, admin = (("vera", "vera"), ("otto", "otto"), ("admin", served.passcode))
+    wanted = {"type": "queue", "name": "of-a-program"}
+    for path in ("/v1/broker", "/v1/destinations", "/v1/bridges", "/metrics"):
+        assert (await ask(port, "GET", path, who=vera)).status == 200, path
+    refused = await post(port, "/v1/destinations", vera, **wanted)
+    assert (refused.status, refused.error[0]) == (403, "forbidden")
+    assert (await post(port, "/v1/destinations", otto, **wanted)).status == 200
+    assert (await post(port, "/v1/broker/shutdown", otto)).status == 403
+    assert (await ask(port, "GET", "/v1/broker", who=("nora", "nora"))).status == 401
+    assert (await post(port, "/v1/destinations", admin, type="queue", name="x")).status == 200
+
+
+def test_what_nobody_has_thought_of_is_the_administrators() -> None:
+    assert needed("POST", "/v1/destination/purge") is Role.OPERATOR
+    assert needed("GET", "/v1/message") is Role.VIEWER
+    assert needed("GET", "/v1/message/body") is Role.OPERATOR
+    assert needed("POST", "/v1/broker/shutdown") is Role.ADMINISTRATOR
+    assert needed("GET", "/v1/users") is Role.ADMINISTRATOR
+    assert needed("PUT", "/v1/anything") is Role.ADMINISTRATOR
+
+
+def test_each_action_is_logged_with_who_and_the_command(served: Served) -> None:
+    cookie = served.log_in("otto")
+    with client(served) as sender:
+        sender.put("/queue/logged", "a", "b")
+    form = {"type": "queue", "name": "logged", "csrf": served.token(cookie)}
+    reply = served.ask("/console/act/purge", form, cookie=cookie)
+    assert "2 messages were purged." in reply.text
+    assert (
+        f"audit: otto from {HOST} did in the console: imqcmd purge dst -t q -n logged: 2 messages were purged."
+        in served.log()
+    )
+    form["selector"] = "color ="
+    reply = served.ask("/console/act/purge", form, cookie=cookie)
+    assert 'class="refused"' in reply.text
+    assert f"audit: otto from {HOST} was refused in the console: imqcmd purge dst" in served.log()
+
+
+def test_a_user_who_is_removed_is_logged_out(served: Served) -> None:
+    """The session asks what its user may do, each time."""
+    roles: list[Role | None] = [Role.OPERATOR]
+    found = Sessions(Clock().seconds, 100, 100)
+    token, session = found.open(Identity("otto", Role.OPERATOR, lambda: roles[0]), HOST)
+    assert found.role(session) is Role.OPERATOR
+    roles[0] = Role.VIEWER
+    assert found.role(session) is Role.VIEWER
+    roles[0] = None
+    assert found.find(token) is None
+
+
+def test_a_session_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    found = Sessions(clock.seconds, life_s=100, idle_s=30)
+    token, session = found.open(Identity("vera", Role.VIEWER), HOST)
+    clock.advance(29)
+    found.use(session)
+    clock.advance(29)
+    assert found.find(token) is session
+    # An open page that follows does not count.
+    assert found.role(session) is Role.ADMINISTRATOR
+    clock.advance(1)
+    assert found.find(token) is None
+    token, session = found.open(Identity("vera", Role.VIEWER), HOST)
+    for _ in range(9):
+        clock.advance(11)
+        found.use(session)
+        assert found.find(token) is session
+    clock.advance(1)
+    assert found.find(token) is None
+    monkeypatch.setattr(sessions, "MOST_SESSIONS", 2)
+    tokens = [found.open(Identity("vera", Role.VIEWER), HOST)[0] for _ in range(3)]
+    assert [found.find(each) is not None for each in tokens] == [False, True, True]
+
+
+def test_the_users_of_these_tests_have_the_groups_of_the_defaults() -> None:
+    assert set(USERS.values()) == {"viewer", "operator", "user"}
