@@ -171,7 +171,7 @@ class BridgeServiceManager:
     """All bridges of an instance.
 
     They are those of ``imq.bridge.activelist``, in its order; none where ``imq.bridge.enabled`` is
-    false. In a cluster of brokers they may come and go.
+    false. They may come and go: by administrators, and in a cluster of brokers.
 
     :param reactor: the clock.
     :param orders: what operators said of bridges, beyond the process.
@@ -199,6 +199,13 @@ class BridgeServiceManager:
         self._orders.forget(name)
         del self._bridges[name]
         self._automatic.discard(name)
+
+    async def forget_orders(self, name: str) -> None:
+        """Have a later bridge of that name begin as a new one does.
+
+        :raises OrdersNotKept: what is kept of its orders cannot be changed.
+        """
+        await self._orders.note(name, "start")
 
     @property
     def bridges(self) -> tuple[Bridge, ...]:

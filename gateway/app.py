@@ -24,7 +24,7 @@ from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory
 from certs.files import CertificateFileError
 from gateway import __version__
-from gateway.admin.assembly import admin_contexts, admin_service, standby_admin_service
+from gateway.admin import assembly
 from gateway.admin.service.service import AdminService
 from gateway.bridges import (
     BridgeLoader,
@@ -151,7 +151,7 @@ class Gateway(Service):
         try:
             self._users.load()
             self._rules.load()
-            self._admin_tls = admin_contexts(layout, settings)
+            self._admin_tls = assembly.admin_contexts(layout, settings)
             if configuration.stomp is not None:
                 self._tls.prepare(configuration.stomp.listeners)
                 name = settings[stomp_settings.MESSAGE_TRANSFORMER]
@@ -283,13 +283,13 @@ class Gateway(Service):
         self.bridges = loader.load_all(listed(configuration))
         if cluster is not None:
             cluster.use(self.bridges, loader)
-        self.admin = admin_service(
+        self.admin = assembly.admin_service(
             self._reactor,
             configuration,
             self.bridges,
+            loader,
             opened.provider,
-            self._users,
-            self._rules,
+            assembly.Admission(self._users, self._rules, self.reload_users),
             logs,
             self.port_mapper,
             self._admin_tls,
@@ -318,12 +318,11 @@ class Gateway(Service):
             self.log.error("the journal of an earlier run cannot be read yet: {error}", error=error)
         standing_by = StandingBy(self._reactor, options, free, self._say, self._stop_reactor)
         self._standing_by = standing_by
-        self.admin = standby_admin_service(
+        self.admin = assembly.standby_admin_service(
             self._reactor,
             self.configuration,
             standing_by,
-            self._users,
-            self._rules,
+            assembly.Admission(self._users, self._rules, self.reload_users),
             self.port_mapper,
             self._admin_tls,
         )
@@ -486,8 +485,7 @@ class Gateway(Service):
             return Health("standby", (self._standing_by.why,))
         if not self._serving or self._opened is None or self.bridges is None:
             return Health("starting", ("the process has not started everything yet",))
-        troubles = (*self._opened.troubles(), *stomp_troubles(self.bridges.bridges))
-        return Health("owner", troubles)
+        return Health("owner", (*self._opened.troubles(), *stomp_troubles(self.bridges.bridges)))
 
     def reload(self) -> None:
         """Read again what may change, and reopen the log files.
@@ -501,24 +499,26 @@ class Gateway(Service):
         logs = self._logs
         if self._stopping is not None or logs is None:
             return
-        parts: list[tuple[str, Callable[[], None]]] = [
-            ("users", self._users.reload),
-            ("access rules", self._rules.reload),
-        ]
+        self.reload_users()
+        parts: list[tuple[str, Callable[[], None]]] = []
         if self._tls.are_used:
             parts.append(("certificates", self._tls.reload))
         if self._admin_tls is not None:
             parts.append(("certificates", self._admin_tls.reload))
         parts += [("log files", logs.reopen), ("settings", lambda: self._set_levels(logs))]
         read_again(parts)
-        self._sharing.given_here()
         if self._cluster is not None:
             self._cluster.read_again()
-        if self._opened is not None:
-            self._opened.provider.readmit()
         if self.bridges is not None:
             read_again_by(self.bridges.bridges, self._tls.is_revoked)
         self._supervised.reloaded()
+
+    def reload_users(self) -> None:
+        """Read users and access rules again, also for those who are connected."""
+        read_again([("users", self._users.reload), ("access rules", self._rules.reload)])
+        self._sharing.given_here()
+        if self._opened is not None:
+            self._opened.provider.readmit()
 
     def _set_levels(self, logs: Logs) -> None:
         settings = reread(self.configuration)

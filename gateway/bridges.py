@@ -301,12 +301,14 @@ class BridgeLoader:
             settings_general.BRIDGE_AUTOSTART, bridge.name
         )
 
-    def load(self, name: str) -> Bridge:
+    def load(self, name: str, now: Settings | None = None) -> Bridge:
         """Make the bridge of that name.
 
         It is an :class:`UnusableBridge` where that cannot be.
+
+        :param now: the settings, where they are others than at the start.
         """
-        settings = self._settings
+        settings = now or self._settings
         kind = ""
         try:
             if name != settings_general.STOMP and not settings.is_given(
@@ -322,7 +324,7 @@ class BridgeLoader:
                 wrong = [str(problem) for problem in settings.bridge_problems(name)]
                 if wrong:
                     return UnusableBridge(name, kind, "\n".join(wrong))
-                return self._jms(name)
+                return self._jms(name, settings)
             if self._configuration.stomp is None:
                 return UnusableBridge(name, kind, "\n".join(self._configuration.stomp_problems))
             return self._stomp(self._configuration.stomp)
@@ -365,7 +367,7 @@ class BridgeLoader:
             self._reactor, stomp, partial(_listeners_now, self._configuration), front
         )
 
-    def _jms(self, name: str) -> Bridge:
+    def _jms(self, name: str, settings: Settings) -> Bridge:
         from bridge.jms_bridge import JMSBridge
         from bridge.link.balance import Balances
         from bridge.link.journal import BridgeLines
@@ -373,8 +375,7 @@ class BridgeLoader:
         from gateway.transaction_log import DatabaseLog, PlainLog
 
         layout = self._configuration.layout
-        log = open_bridge_log(self._logs, self._settings, name)
-
+        log = open_bridge_log(self._logs, settings, name)
         logger = log.logger_for(f"bridge.{name}")
         decisions: DatabaseLog | PlainLog = PlainLog(layout, name)
         if self._kept.decisions is not None and self._configuration.jdbc is not None:

@@ -61,6 +61,7 @@ EVERYTHING = (
 COMPOSITION_MODULES = (
     "gateway.admin.assembly",
     "gateway.app",
+    "gateway.bridge_definitions",
     "gateway.bridges",
     "gateway.central",
     "gateway.cluster",

@@ -7,7 +7,7 @@ the broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -17,9 +17,17 @@ from twisted.logger import Logger
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory
 from gateway.admin.console.assembly import console
-from gateway.admin.service.bridge_resources import BridgeOwnership, BridgeResources, as_jms
+from gateway.admin.service.account_resources import AccountResources
+from gateway.admin.service.bridge_resources import (
+    COUNTED,
+    BridgeOwnership,
+    BridgeResources,
+    as_jms,
+    transactions_of,
+)
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
+from gateway.admin.service.definition_resources import DefinitionResources
 from gateway.admin.service.guard import Authenticate
 from gateway.admin.service.listener_resources import ListenerResources
 from gateway.admin.service.message_resources import DeadMessageResources, QueueMessages
@@ -44,7 +52,9 @@ from gateway.admin.service.settings import (
 )
 from gateway.admin.service.why_resources import StandbyWhyResources, WhyResources
 from gateway.admin.why.explain import Explanations, Sources
-from gateway.bridges import StompBridge
+from gateway.bridge_definitions import BridgeDefinitions
+from gateway.bridges import BridgeLoader, StompBridge
+from gateway.broker.operator.accounts import Accounts
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.paging import Paging
 from gateway.broker.operator.xa_administration import BranchAdministration
@@ -65,6 +75,19 @@ from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
 from gateway.stomp.service import Client, StompService
 from gateway.tls import server_files
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Who may connect and administer.
+
+    :param read_again: reads the files of users and rules again, for those who are connected, too.
+    """
+
+    users: Repositories
+    rules: AccessRules
+    read_again: Callable[[], None]
+
 
 #: What the access control file calls the service that administrators connect to.
 _SERVICE: Final = "ADMIN"
@@ -87,9 +110,9 @@ def admin_service(
     reactor: Any,
     configuration: Configuration,
     bridges: BridgeServiceManager,
+    loader: BridgeLoader,
     provider: EmbeddedProvider,
-    users: Repositories,
-    rules: AccessRules,
+    admission: Admission,
     logs: Logs,
     port_mapper: PortMapper,
     tls: ServerContextFactory | None,
@@ -144,8 +167,15 @@ def admin_service(
                     )
                 )
             ),
+            AccountResources(_accounts(reactor, configuration, admission)),
+            DefinitionResources(
+                BridgeDefinitions(
+                    reactor, configuration, loader, bridges, partial(_waiting, bridges)
+                ),
+                bridges,
+            ),
         ],
-        administrators(reactor, users, rules, configuration.settings),
+        administrators(reactor, admission.users, admission.rules, configuration.settings),
         port_mapper.register,
         tls,
         log,
@@ -164,8 +194,7 @@ def standby_admin_service(
     reactor: Any,
     configuration: Configuration,
     ownership: Ownership,
-    users: Repositories,
-    rules: AccessRules,
+    admission: Admission,
     port_mapper: PortMapper,
     tls: ServerContextFactory | None,
 ) -> AdminService:
@@ -177,11 +206,28 @@ def standby_admin_service(
         reactor,
         AdminOptions.read(configuration.settings),
         [OwnershipResources(ownership), StandbyWhyResources(ownership)],
-        administrators(reactor, users, rules, configuration.settings),
+        administrators(reactor, admission.users, admission.rules, configuration.settings),
         port_mapper.register,
         tls,
         Logger(namespace="gateway.admin"),
     )
+
+
+def _accounts(reactor: Any, configuration: Configuration, admission: Admission) -> Accounts:
+    options, layout = AdminOptions.read(configuration.settings), configuration.layout
+    return Accounts(
+        reactor,
+        layout.users,
+        layout.access_control,
+        admission.read_again,
+        options.user if options.password else "",
+    )
+
+
+def _waiting(bridges: BridgeServiceManager, name: str) -> int:
+    """Return how many transactions of a bridge wait for a broker."""
+    states = COUNTED["waiting"]
+    return sum(each.state in states for each in transactions_of(bridges.find(name)))
 
 
 def _metrics(

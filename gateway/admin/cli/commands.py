@@ -28,6 +28,9 @@ from gateway.instance.settings import printable
 
 DEFAULT_TIMEOUT_S: Final = 10
 DEFAULT_RETRIES: Final = 5
+#: In a table of commands, an argument that is the path of a file, ``-`` for standard input or
+#: output.
+FILE: Final = "FILE"
 
 
 class UsageError(Exception):
@@ -108,7 +111,7 @@ class Parser(argparse.ArgumentParser):
         for argument in given:
             action = known.get(argument) or known.get(argument.partition("=")[0])
             if action is None:
-                if argument.startswith("-") and not argument.startswith("-D"):
+                if argument.startswith("-") and argument != "-" and argument[:2] != "-D":
                     raise UsageError(f"there is no option {argument}")
             elif argument in known and action.nargs is None and next(given, None) is None:
                 raise UsageError(f"option {argument} needs a value")
@@ -290,6 +293,22 @@ def _count(option: str, text: str | None, default: int) -> int:
     return default if number < 0 else number
 
 
+def properties_of(given: Sequence[str]) -> dict[str, str]:
+    """Return the properties that ``-o`` gives, by name.
+
+    :raises UsageError: one has another form, or is given twice.
+    """
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise UsageError(f"-o {each}: expected NAME=VALUE")
+        if name in found:
+            raise UsageError(f"-o {each}: {name} is given twice")
+        found[name] = value
+    return found
+
+
 #: A text, or what makes it of the options.
 Text = str | Callable[[Namespace], str]
 #: Requests something of the admin service. :raises AdminError: it is refused.
@@ -358,6 +377,15 @@ def request(method: str, path: Text, *parameters: str, **renamed: str) -> Ask:
         )
 
     return ask
+
+
+def found(
+    commands: Mapping[tuple[str, str], Command], subcommand: str, argument: str
+) -> Command | None:
+    """Return the command of these words; None where there is none."""
+    return commands.get((subcommand, argument)) or (
+        commands.get((subcommand, FILE)) if argument else None
+    )
 
 
 def text_of(text: Text, options: Namespace) -> str:

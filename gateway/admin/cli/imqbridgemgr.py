@@ -28,10 +28,12 @@ from gateway.admin.cli.commands import (
     UsageError,
     carry_out,
     no_such,
+    properties_of,
     request,
     run_program,
     run_to_the_end,
 )
+from gateway.admin.cli.definition_commands import DEFINITION_COMMANDS
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
 from gateway.admin.cli.render import table
 from gateway.admin.cli.why import WHY_LINK
@@ -368,6 +370,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         done="Successfully listed dead messages.",
         may=("-selector", "-limit", "-dmq"),
     ),
+    **DEFINITION_COMMANDS,
     **{(operation, "bridge"): _OPERATE_BRIDGE for operation in _OPERATIONS},
     **{(operation, "link"): _OPERATE_LINK for operation in _OPERATIONS},
     ("query", "link"): Command(
@@ -428,6 +431,8 @@ _PARTICULAR: Final = {
     "-dmq": "dmq",
     "-level": "level",
     "-tid": "transaction",
+    "-xml": "document",
+    "-o": "properties",
 }
 #: Options with a value, and their attributes.
 _VALUES: Final = {
@@ -440,6 +445,7 @@ _VALUES: Final = {
     "-to --to": "to",
     "-limit --limit": "limit",
     "-level --level": "level",
+    "-xml --xml": "document",
     "-interval --interval": "interval",
     "-count --count": "count",
 }
@@ -513,7 +519,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    options = Parser(PROGRAM, _VALUES, _FLAGS).parse_args(arguments)
+    parser = Parser(PROGRAM, _VALUES, _FLAGS)
+    parser.add_argument("-o", dest="properties", action="append")
+    options = parser.parse_args(arguments)
+    options.properties = properties_of(options.properties or ())
     subcommand, argument = options.subcommand, options.argument
     if not subcommand:
         raise UsageError("a subcommand is missing")

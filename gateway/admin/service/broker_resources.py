@@ -10,7 +10,7 @@ Owns their form in JSON. What an operation does, the broker knows.
 ``GET /v1/destinations?type=T&temporary=true``                     ``destinations``: all, or those of a type
 ``GET /v1/destination?type=T&name=N``                              one
 ``POST /v1/destinations`` ``{"type", "name", "properties"}``       create
-``PUT /v1/destination`` ``{"type", "name", "properties"}``         update
+``PUT /v1/destination`` ``{"type", "name", "properties"}``         update; ``reset``: properties that get back their own values
 ``POST /v1/destination/purge`` ``{"type", "name", "selector"}``    purge; the answer has ``purged``, how many messages
 ``POST /v1/destination/pause`` ``{"type", "name", "pause"}``       pause for ``ALL``, ``CONSUMERS`` or ``PRODUCERS``
 ``POST /v1/destination/resume`` ``{"type", "name"}``               resume; without a name, this and the former are for all
@@ -118,7 +118,8 @@ class BrokerResources:
 
     async def _update(self, request: AdminRequest) -> object:
         which = _which(request)
-        notes = await self._broker.update(*which, _properties(request))
+        reset = None if "reset" not in request.body else request.texts("reset")
+        notes = await self._broker.update(*which, _properties(request), reset)
         return {**_fields(self._broker.destination(*which)), "notes": notes}
 
     async def _purge(self, request: AdminRequest) -> object:

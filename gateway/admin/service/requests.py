@@ -168,6 +168,13 @@ class AdminRequest:
             raise Refused(f"{name} is missing", "bad_request")
         return value
 
+    def texts(self, name: str) -> list[str]:
+        """Texts of the body; empty where they are missing. :raises Refused: they are none."""
+        value = self.body.get(name, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise Refused(f"{name} is {value!r}; expected a list of texts", "bad_request")
+        return list(value)
+
     def flag(self, name: str) -> bool:
         """Return a truth value; false where it is missing.
 

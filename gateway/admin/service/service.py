@@ -34,7 +34,7 @@ from gateway.instance.listening import server_endpoint
 from gateway.reactor.deferreds import deferred
 
 MOST_CONNECTIONS: Final = 64
-LARGEST_BODY: Final = 64 * 1024
+LARGEST_BODY: Final = 256 * 1024
 IDLE_S: Final = 60
 #: Seconds in which a connection must have sent a request with a right password.
 STRANGE_S: Final = 10

@@ -209,7 +209,9 @@ class BrokerAdministration:
         return notes
 
     @deferred
-    async def update(self, type: str, name: str, given: Mapping[str, str]) -> Sequence[str]:
+    async def update(
+        self, type: str, name: str, given: Mapping[str, str], reset: Sequence[str] | None = None
+    ) -> Sequence[str]:
         """Change these properties of a destination, at once.
 
         A destination that its use has made becomes an administrator's.
@@ -217,27 +219,20 @@ class BrokerAdministration:
         Messages that are there stay where the new limits would refuse them; REMOVE_OLDEST and
         REMOVE_LOW_PRIORITY apply to them, too.
 
+        :param reset: properties that get their own values back; ``given`` may be empty then.
         :returns: sentences about properties that have no effect here; fails with
             AdministrationRefused, StorageFailed.
         """
         physical = self._changeable(type, name)
         destination = physical.destination
-        if not given:
+        if not given and reset is None:
             raise AdministrationRefused("no property is given; expected -o NAME=VALUE")
         kept, notes = _checked(destination, given)
-        if kept:
+        if kept or reset is not None:
             base = self._broker.configured.get(destination)
-            before = physical.administered
-            if before is None:
-                # What it has by itself is not to change with what is given.
-                before = (
-                    {}
-                    if base is not None
-                    else administered_properties.differing(
-                        physical.properties, DestinationProperties()
-                    )
-                )
-            physical.administered = {**before, **kept}
+            physical.administered = administered_properties.changed(
+                physical.administered, physical.properties, base, kept, reset or ()
+            )
             physical.properties = administered_properties.over(
                 base or DestinationProperties(), physical.administered
             )
@@ -251,7 +246,12 @@ class BrokerAdministration:
             self._broker.log.info(
                 "{destination} has new properties from an administrator: {properties}",
                 destination=str(destination),
-                properties=", ".join(f"{name}={text}" for name, text in kept.items()),
+                properties=", ".join(
+                    [
+                        *(f"{name}={text}" for name, text in kept.items()),
+                        *(f"{name} as by itself" for name in reset or ()),
+                    ]
+                ),
             )
         return notes
 

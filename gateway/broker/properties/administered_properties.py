@@ -9,7 +9,7 @@ store keeps of what an administrator gave. What each means is said by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -106,6 +106,26 @@ def over(base: DestinationProperties, given: Mapping[str, str]) -> DestinationPr
         else:
             changes[_ATTRIBUTES[name]] = LimitBehavior(value) if name == "limitBehavior" else value
     return replace(base, **changes, redelivery=replace(base.redelivery, **policy))
+
+
+def changed(
+    before: Mapping[str, str] | None,
+    properties: DestinationProperties,
+    configured: DestinationProperties | None,
+    given: Mapping[str, str],
+    reset: Sequence[str],
+) -> dict[str, str]:
+    """Return an administrator's properties after a change.
+
+    :param before: those before it; None where no administrator has given any.
+    :param properties: what holds before it.
+    :param configured: what the settings have for the destination.
+    :param reset: names that an administrator no longer gives.
+    """
+    if before is None:
+        # What it has by itself is not to change with what is given.
+        before = {} if configured is not None else differing(properties, DestinationProperties())
+    return {**{name: text for name, text in before.items() if name not in reset}, **given}
 
 
 def differing(properties: DestinationProperties, base: DestinationProperties) -> dict[str, str]:

@@ -186,11 +186,18 @@ class AccessRules:
             data = self.path.read_bytes()
         except OSError as error:
             raise AccessError(self.path, 0, f"cannot be read: {error.strerror or error}") from error
-        self._table = _parse(data, self.path)
-        self.epoch += 1
+        self.use(data)
 
     #: The same again, for a file that changed.
     reload = load
+
+    def use(self, data: bytes) -> None:
+        """Have the rules be those of this text; the path is for errors only.
+
+        :raises AccessError: a line of it is no rule. The rules are then what they were.
+        """
+        self._table = _parse(data, self.path)
+        self.epoch += 1
 
     def may_connect(self, principal: Principal, service: str = "NORMAL") -> bool:
         """Whether the user may connect to a service of this type.
@@ -259,12 +266,29 @@ class AccessRules:
         return rules.decide(principal, destination.name)
 
 
-def _parse(data: bytes, file: Path) -> _Table:
+def read_lists(data: bytes, file: Path) -> dict[str, list[str]]:
+    """Return the rules of a file: by their left sides the names, sorted.
+
+    :raises AccessError: as :meth:`AccessRules.load`.
+    """
+    _parse(data, file)
+    return {
+        name: sorted(_names(entry.value))
+        for name, entry in _latest(data, file).items()
+        if name != "version"
+    }
+
+
+def _latest(data: bytes, file: Path) -> dict[str, properties.Entry]:
     entries, malformed = properties.parse(data)
     if malformed:
         raise AccessError(file, malformed[0].line, f"expected {malformed[0].expected}")
     # Of lines with the same left side the last counts.
-    latest = {entry.name: entry for entry in entries}
+    return {entry.name: entry for entry in entries}
+
+
+def _parse(data: bytes, file: Path) -> _Table:
+    latest = _latest(data, file)
     version = latest.pop("version", None)
     if version is None:
         raise AccessError(file, 0, f"has no version; expected the line version={VERSION}")

@@ -1,0 +1,219 @@
+"""Users and access rules as an administrator changes them.
+
+Owns how the two files are edited, and the rule that administrators do not lock themselves out.
+What the files mean, :mod:`gateway.broker.security.users` and
+:mod:`gateway.broker.security.access` know. The files are what ``imqusermgr`` and editors change,
+too: comments in the access rules stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import DeferredLock
+from twisted.logger import Logger
+
+from gateway.broker.operator.administration import AdministrationRefused
+from gateway.broker.security.access import AccessError, AccessRules, read_lists
+from gateway.broker.security.passcodes import is_hash
+from gateway.broker.security.users import (
+    Principal,
+    User,
+    UsersError,
+    check_name,
+    edited,
+    read_users,
+)
+from gateway.instance import properties
+from gateway.instance.layout import folder_locked, replace
+from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
+from gateway.reactor.deferreds import alone_on_thread, deferred
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, repr=False)
+class UserChange:
+    """What a user is to be.
+
+    :param hash: of the passcode; "" keeps the one that there is.
+    """
+
+    name: str
+    groups: Sequence[str]
+    hash: str = ""
+    active: bool = True
+    loopback: bool = False
+
+
+class Accounts:
+    """The users and access rules of an instance.
+
+    Files are read and written on a thread. Deferreds fail with AdministrationRefused.
+
+    :param users: the users file.
+    :param rules: the access control file.
+    :param read_again: has the gateway read both files again; called on the reactor's thread.
+    :param standing: an administrator whom the settings let in, whatever the files say; "" for none.
+    """
+
+    _log = Logger(namespace="gateway.accounts")
+
+    def __init__(
+        self,
+        reactor: Any,
+        users: Path,
+        rules: Path,
+        read_again: Callable[[], None],
+        standing: str = "",
+    ) -> None:
+        self._reactor: Final = reactor
+        self._users: Final = users
+        self._rules: Final = rules
+        self._read_again: Final = read_again
+        self._standing: Final = standing
+        self._turn: Final = DeferredLock()
+
+    @deferred
+    async def users(self) -> list[User]:
+        """Return the users of the file, by name."""
+
+        def read() -> list[User]:
+            return sorted(read_users(self._users).values(), key=lambda user: user.name)
+
+        return await self._on_thread(read)
+
+    @deferred
+    async def put_user(self, asker: str, change: UserChange) -> Sequence[str]:
+        """Make or change a user.
+
+        :param asker: the administrator who asks, who must stay one.
+        :returns: sentences about what else must be done.
+        """
+
+        def put(users: dict[str, User]) -> bool:
+            before = users.get(change.name)
+            if before is None and not change.hash:
+                raise AdministrationRefused(
+                    f"user '{change.name}' is new and has no hash of a passcode: give one, or make the user with imqusermgr"
+                )
+            users[change.name] = _checked(change, before)
+            return before is None
+
+        new = await self._edited(asker, put)
+        self._log.info(
+            "user '{name}' is {done} by administrator {asker}",
+            name=change.name,
+            done="made" if new else "changed",
+            asker=asker,
+        )
+        if change.name != self._standing or not change.hash:
+            return ()
+        return (
+            f"links connect as '{change.name}' with {BRIDGE_ADMIN_PASSWORD.name} of the passfile: see that it is the passcode of this hash",
+        )
+
+    @deferred
+    async def delete_user(self, asker: str, name: str) -> None:
+        """Delete a user, whose connections end.
+
+        :param asker: as of :meth:`put_user`.
+        """
+
+        def delete(users: dict[str, User]) -> bool:
+            if users.pop(name, None) is None:
+                raise AdministrationRefused(f"there is no user '{name}'")
+            return False
+
+        await self._edited(asker, delete)
+        self._log.info("user '{name}' is deleted by administrator {asker}", name=name, asker=asker)
+
+    @deferred
+    async def rules(self) -> dict[str, list[str]]:
+        """Return the access rules: by their left sides the names, sorted."""
+        return await self._on_thread(lambda: read_lists(self._rules.read_bytes(), self._rules))
+
+    @deferred
+    async def change_rules(self, asker: str, changes: Mapping[str, Sequence[str] | None]) -> None:
+        """Change access rules, all of them or none.
+
+        :param asker: as of :meth:`put_user`.
+        :param changes: the names of each rule by its left side; None removes the rule.
+        """
+
+        def change() -> None:
+            with folder_locked(self._rules.parent):
+                data = properties.rewritten(
+                    self._rules.read_bytes(),
+                    {
+                        side: None if names is None else ",".join(names)
+                        for side, names in changes.items()
+                    },
+                )
+                self._check_stays(asker, read_users(self._users), data)
+                replace(self._rules, data)
+
+        if "version" in changes:
+            raise AdministrationRefused("version is no access rule")
+        await self._on_thread(change)
+        self._read_again()
+        self._log.info(
+            "access rules are changed by administrator {asker}: {rules}",
+            asker=asker,
+            rules=", ".join(
+                f"{side} removed" if names is None else f"{side}={','.join(names)}"
+                for side, names in changes.items()
+            ),
+        )
+
+    async def _edited(self, asker: str, edit: Callable[[dict[str, User]], bool]) -> bool:
+        def change() -> bool:
+            with edited(self._users) as users:
+                result = edit(users)
+                self._check_stays(asker, users, self._rules.read_bytes())
+                return result
+
+        result = await self._on_thread(change)
+        self._read_again()
+        return result
+
+    def _check_stays(self, asker: str, users: Mapping[str, User], rules: bytes) -> None:
+        """:raises AdministrationRefused: the asker could administer no more."""
+        judged = AccessRules(self._rules)
+        judged.use(rules)
+        if asker == self._standing:
+            return
+        user = users.get(asker)
+        known = read_users(self._users).get(asker)
+        if known is None and user is None:
+            # Another repository knows the asker, with groups that are not in the file.
+            return
+        if (
+            user is None
+            or not user.active
+            or not judged.may_connect(Principal(user.name, user.groups), "ADMIN")
+        ):
+            raise AdministrationRefused(
+                f"user '{asker}', who asks for this, could not administer any more after it"
+            )
+
+    async def _on_thread(self, call: Callable[[], T]) -> T:
+        try:
+            return await alone_on_thread(self._reactor, self._turn, call)
+        except (UsersError, AccessError, ValueError) as error:
+            raise AdministrationRefused(str(error)) from error
+        except OSError as error:
+            raise AdministrationRefused(f"{error.filename}: {error.strerror or error}") from error
+
+
+def _checked(change: UserChange, before: User | None) -> User:
+    """:raises ValueError: no user can be that."""
+    name = check_name(change.name)
+    groups = frozenset(check_name(group, "group") for group in change.groups)
+    hash = change.hash or ("" if before is None else before.hash)
+    if not is_hash(hash):
+        raise ValueError(f"user '{name}': expected an Argon2id hash of the passcode")
+    return User(name, groups, hash, change.active, change.loopback)
