@@ -20,6 +20,8 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   stop    bridge [-bn NAME] [-t TYPE], stop link -bn NAME -ln NAME
   pause   bridge -bn NAME or -t TYPE, pause link -bn NAME -ln NAME
   resume  bridge -bn NAME or -t TYPE, resume link -bn NAME -ln NAME
+  create  bridge -bn NAME -xml FILE [-o PROPERTY=VALUE ...]
+  destroy bridge -bn NAME
   reload  bridge -bn NAME
   transfer bridge -bn NAME -to BROKERID
   level   bridge -bn NAME [-level LEVEL]
@@ -35,6 +37,8 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   -passfile FILE   has imq.imqbridgemgr.password; asked for if not given
   -bn NAME         the bridge          -ln NAME   the link
   -t TYPE          jms or stomp        -debug     more tables
+  -xml FILE        the configuration of a new bridge; it is sent to the gateway
+  -o NAME=VALUE    a property of it: the end of imq.bridge.NAME.*, such as level or autostart
   -tid ID          the transaction
   -dmq NAME        a dead message queue of the bridge; default the built-in one
   -f               do not ask whether it shall be done, nor for a password
@@ -62,6 +66,9 @@ Examples:
   What a link does, how fast, and what went wrong last; and why it moves nothing:
       imqbridgemgr query link -bn mq2external -ln link1 -u admin
       imqbridgemgr why link -bn mq2external -ln link1 -u admin
+
+  Have one bridge more, without a restart:
+      imqbridgemgr create bridge -bn mq2external -xml mq2external.xml -u admin
 
   Heed a changed XML file; links that it does not change keep running:
       imqbridgemgr validate mq2external.xml && imqbridgemgr reload bridge -bn mq2external -u admin
@@ -117,6 +124,9 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   why     msg    -id ID
   why     cxn    -id ID
   why     link   -bn BRIDGE -ln LINK
+  export FILE
+  plan   FILE [-prune]
+  apply  FILE [-prune]
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -u NAME          the administrator; asked for if not given
@@ -132,6 +142,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -id ID           of why: a message, or a connection
   -bn NAME         a bridge            -ln NAME   a link of it
   -selector TEXT   only messages that this JMS selector matches
+  -prune           destroy what the file does not have
   -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
   -f               do not ask whether it shall be done, nor for a password
   -s               print nothing but errors
@@ -190,7 +201,12 @@ Examples:
       imqcmd list txn -u admin
       imqcmd rollback txn -n 4a4d5100.0e74...01.04686572... -u admin
 
-Exit codes: 0 done, also when you answer no; 1 everything else.
+  Keep what the instance has in a file; see what a change of the file would do, then do it:
+      imqcmd export orders.toml -u admin
+      imqcmd plan orders.toml -u admin
+      imqcmd apply orders.toml -u admin
+
+Exit codes: 0 done, also when you answer no; 2 'plan' has found changes; 1 everything else.
 """
 )
 

@@ -22,12 +22,15 @@ from gateway.admin.cli.commands import (
     Question,
     UsageError,
     carry_out,
+    found,
     no_such,
+    properties_of,
     request,
     run_program,
     run_to_the_end,
 )
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
+from gateway.admin.cli.instance_commands import INSTANCE_COMMANDS
 from gateway.admin.cli.render import listed, table
 from gateway.admin.cli.why import WHY
 from gateway.broker.properties.pause import TYPES as PAUSES
@@ -174,6 +177,7 @@ def _listed_branches(options: Namespace, answer: Any) -> Iterator[str]:
 
 #: By subcommand and argument.
 _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
+    **INSTANCE_COMMANDS,
     ("list", "dst"): Command(
         title=lambda options: (
             f"Listing {f'the {options.type}' if options.type else 'all the'} destinations on the broker specified by:"
@@ -452,7 +456,7 @@ _VALUES: Final = {
     "-bn": "bridge",
     "-ln": "link",
 }
-_FLAGS: Final = {"-tmp": "temporary"}
+_FLAGS: Final = {"-tmp": "temporary", "-prune --prune": "prune"}
 #: In the order in which they are checked.
 _PARTICULAR: Final = {
     "-t": "type",
@@ -469,6 +473,7 @@ _PARTICULAR: Final = {
     "-id": "id",
     "-bn": "bridge",
     "-ln": "link",
+    "-prune": "prune",
 }
 
 
@@ -480,7 +485,7 @@ def _command(options: Namespace) -> Command:
     words = f"{subcommand} {argument}".strip()
     if words in INSTEAD:
         raise UsageError(f"there is no {words}: {INSTEAD[words]}")
-    command = _COMMANDS.get((subcommand, argument))
+    command = found(_COMMANDS, subcommand, argument)
     if command is None:
         raise no_such(_COMMANDS, subcommand, words)
     for option, attribute in _PARTICULAR.items():
@@ -508,25 +513,13 @@ def _convert(options: Namespace) -> None:
         options.pause = options.pause.upper()
         if options.pause not in PAUSES:
             raise UsageError(f"-pst {options.pause}: expected {', '.join(PAUSES)}")
-    options.properties = _properties(options.properties or ())
+    options.properties = properties_of(options.properties or ())
     if options.subcommand in ("purge", "destroy"):
         options.use_dmq = _use_dmq(options.properties)
     if options.argument == "msg" and options.subcommand != "why" and options.type != "queue":
         raise UsageError(
             "-t t: only the messages of queues can be looked at; a topic keeps none, and its subscriptions are in 'list dur'"
         )
-
-
-def _properties(given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not name or not equals:
-            raise UsageError(f"-o {each}: expected NAME=VALUE")
-        if name in found:
-            raise UsageError(f"-o {each}: {name} is given twice")
-        found[name] = value
-    return found
 
 
 def _use_dmq(properties: Mapping[str, str]) -> bool:

@@ -169,7 +169,10 @@ class AdminRequest:
         return value
 
     def texts(self, name: str) -> list[str]:
-        """Texts of the body; empty where they are missing. :raises Refused: they are none."""
+        """Return texts of the body; empty where they are missing.
+
+        :raises Refused: they are something else.
+        """
         value = self.body.get(name, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise Refused(f"{name} is {value!r}; expected a list of texts", "bad_request")

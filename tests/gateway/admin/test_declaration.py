@@ -1,0 +1,113 @@
+"""An instance as one file: it is read back as it was written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.admin.cli.declaration import (
+    Declaration,
+    DeclarationRefused,
+    DeclaredBridge,
+    DeclaredUser,
+    read,
+    written,
+)
+
+# Whatever can be in a file of text in UTF-8, with what is special in TOML more often.
+TEXT = st.text(
+    st.one_of(
+        st.sampled_from("'\"\\\n\r\t#[]=. "),
+        st.characters(codec="utf-8", exclude_categories=["Cs"]),
+    ),
+    max_size=12,
+)
+NAMES = TEXT.filter(bool)
+QUEUE_PROPERTIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "maxNumMsgs": st.integers(-1, 10**6).map(str),
+        "useDMQ": st.sampled_from(["true", "false"]),
+        "limitBehavior": st.sampled_from(["REMOVE_OLDEST", "FLOW_CONTROL"]),
+        "backOffMultiplier": st.sampled_from(["1.5", "2.0"]),
+    },
+)
+USERS = st.builds(
+    DeclaredUser,
+    st.lists(NAMES, max_size=3, unique=True).map(lambda names: tuple(sorted(names))),
+    TEXT,
+    st.booleans(),
+    st.booleans(),
+)
+BRIDGES = st.builds(
+    DeclaredBridge,
+    st.dictionaries(NAMES.filter(lambda name: name != "type"), TEXT, max_size=3),
+    TEXT,
+)
+DECLARATIONS = st.builds(
+    Declaration,
+    st.dictionaries(NAMES, st.lists(NAMES, max_size=3).map(sorted), max_size=3),
+    st.dictionaries(NAMES, USERS, max_size=3),
+    st.dictionaries(
+        st.tuples(st.sampled_from(["queue", "topic"]), NAMES), QUEUE_PROPERTIES, max_size=4
+    ),
+    st.dictionaries(NAMES, BRIDGES, max_size=3),
+)
+
+
+@given(DECLARATIONS)
+def test_what_is_written_is_read_back(declared: Declaration) -> None:
+    assert read(written(declared), "x.toml") == declared
+
+
+def test_a_document_stands_in_it_as_it_is() -> None:
+    document = '<jmsbridge name="shop">\n  <link name="a"/>\n</jmsbridge>\n'
+    text = written(Declaration(bridges={"shop": DeclaredBridge({"level": "FINE"}, document)}))
+    assert f"document = '''\n{document}'''\n" in text
+
+
+def test_two_that_declare_the_same_are_the_same_text() -> None:
+    one = Declaration(destinations={("queue", "a"): {}, ("queue", "b"): {}})
+    other = Declaration(destinations={("queue", "b"): {}, ("queue", "a"): {}})
+    assert written(one) == written(other)
+
+
+def test_everything_that_is_wrong_is_told() -> None:
+    text = """
+    format = 2
+    queues = {}
+    [queue.a]
+    maxNumMsg = 1
+    [queue.b]
+    maxNumMsgs = "many"
+    [user.bob]
+    groups = "traders"
+    passcode = "secret"
+    [access]
+    "queue.a.consume.allow.user" = "bob"
+    [bridge.shop]
+    properties = {level = 1}
+    """
+    with pytest.raises(DeclarationRefused) as refused:
+        read(text, "x.toml")
+    said = str(refused.value).splitlines()
+    assert "x.toml: format: expected format = 1" in said
+    assert "x.toml: queues: unknown; expected one of access, user, queue, topic, bridge" in said
+    assert "x.toml: queue.a: there is no property maxNumMsg; maxNumMsgs may be meant" in said
+    assert any(line.startswith("x.toml: queue.b: maxNumMsgs=many: expected ") for line in said)
+    assert "x.toml: user.bob.groups: expected a list of names" in said
+    assert (
+        "x.toml: user.bob.passcode: unknown; expected one of groups, hash, active, loopback" in said
+    )
+    assert 'x.toml: access."queue.a.consume.allow.user": expected a list of names' in said
+    assert "x.toml: bridge.shop.properties: expected a table of texts" in said
+    assert len(said) == 8
+    with pytest.raises(DeclarationRefused, match=r"x\.toml: expected TOML: "):
+        read("[queue", "x.toml")
+
+
+def test_values_are_compared_as_the_broker_writes_them() -> None:
+    text = 'format = 1\n[queue.a]\nmaxTotalMsgBytes = "1024k"\nuseDMQ = true\n'
+    properties = read(text, "x").destinations[("queue", "a")]
+    assert properties == {"maxTotalMsgBytes": "1m", "useDMQ": "true"}
