@@ -337,6 +337,9 @@ class EmbeddedSession(PatternOwner):
     def forget(self, consumer: EmbeddedConsumer) -> None:
         self._consumers.pop(consumer, None)
 
+    def remember_pattern(self, consumer: PatternConsumer) -> None:
+        self._patterns[consumer] = None
+
     def forget_pattern(self, consumer: PatternConsumer) -> None:
         self._patterns.pop(consumer, None)
 

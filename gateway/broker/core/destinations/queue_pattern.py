@@ -57,6 +57,10 @@ class PatternOwner(ConsumerOwner):
         """A member is one of the session's consumers."""
 
     @abstractmethod
+    def remember_pattern(self, consumer: PatternConsumer) -> None:
+        """A consumer of a pattern has something outstanding, although it is closed."""
+
+    @abstractmethod
     def forget_pattern(self, consumer: PatternConsumer) -> None:
         """A consumer of a pattern is closed and has nothing outstanding any more."""
 
@@ -116,8 +120,16 @@ class Member(EmbeddedConsumer):
             self.pattern.void([number for number, _ in self._numbered.items()])
             super().return_outstanding(more)
 
+    @property
+    def gone(self) -> bool:
+        # What went with its queue is still to be settled by the user, for nothing.
+        return self.closed and not self.gone_with_queue and not self.session.has(self)
+
     def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
-        super().restore(deliveries)
+        if self.gone_with_queue:
+            self.source.redeliver([message for _, message in deliveries])
+        else:
+            super().restore(deliveries)
         self.pattern.restored([(number, self) for number, _ in deliveries])
 
     def fail(self, error: MessagingError) -> None:
@@ -289,6 +301,12 @@ class PatternConsumer:
         """These are outstanding again."""
         if deliveries:
             self._outstanding.restore(deliveries)
+        if self.closed:
+            # It may have been forgotten, as all was settled.
+            self.session.remember_pattern(self)
+            for _, member in deliveries:
+                if not member.gone_with_queue:
+                    self._members[member.queue] = member
 
     def left(self, member: Member) -> None:
         """The queue of a member was removed.

@@ -454,6 +454,43 @@ def test_single_settlements_of_what_went_with_its_queue_do_nothing(
     assert stepped.broker.memory.unacknowledged == 0
 
 
+@pytest.mark.parametrize("rejects", [False, True])
+def test_what_went_with_its_queue_in_a_transaction_can_be_settled_after_its_end(
+    stepped: Stepped, rejects: bool
+) -> None:
+    connection = stepped.connect()
+    transacted = connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(connection.session(Mode.INDIVIDUAL), ALL)
+    stepped.send_each([text(A, "1"), text(B, "2")])
+    if rejects:
+        inbox.consumer.reject([1, 2], within=transacted)
+    else:
+        inbox.consumer.acknowledge([1, 2], within=transacted)
+    stepped.remove(queue(stepped, A))
+    transacted.rollback(Told())
+    stepped.run_until_idle()
+    stepped.acknowledge(inbox, [1, 2])
+    assert inbox.failures == []
+    assert stepped.empty
+    assert stepped.broker.memory.unacknowledged == 0
+
+
+def test_what_a_rollback_brings_back_to_a_closed_one_returns_to_its_queue(
+    stepped: Stepped,
+) -> None:
+    connection = stepped.connect()
+    transacted = connection.session(Mode.TRANSACTED)
+    inbox = stepped.consume(connection.session(Mode.INDIVIDUAL), ALL)
+    stepped.send_each([text(A, "1"), text(B, "2")])
+    inbox.consumer.close(requeue=False)
+    inbox.consumer.acknowledge([1, 2], within=transacted)
+    transacted.rollback(Told())
+    stepped.run_until_idle()
+    stepped.acknowledge(inbox, [1])
+    inbox.consumer.close()
+    assert stepped.receive(stepped.session(), ALL).texts == ["2"]
+
+
 def test_an_unused_queue_is_reaped_while_it_is_covered(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(reap_time=10))
     inbox = stepped.consume(stepped.session(), ALL)
