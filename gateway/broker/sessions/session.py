@@ -250,25 +250,37 @@ class EmbeddedSession(PatternOwner):
         arrivals = self.routing.route(messages)
         if self.routing.paused:
             self._check_paused(messages, arrivals)
-        options, transaction = self._acceptance.options, self.transaction
+        transaction = self.transaction
         octets = sum([message.size for message in messages])
-        if len(transaction.sends) + len(messages) > options.transaction_messages:
-            raise MessageRejected(
-                0,
-                TransactionTooLarge(
-                    "imq.transaction.producer.maxNumMsgs", options.transaction_messages
-                ),
-            )
-        if 0 <= options.transaction_octets < transaction.sends_octets + octets:
-            raise MessageRejected(
-                0,
-                TransactionTooLarge(
-                    "imq.transaction.producer.maxTotalMsgBytes", options.transaction_octets
-                ),
-            )
+        self._check_transaction(messages, octets)
         transaction.sends += messages
         transaction.sends_octets += octets
         transaction.count_octets(sum([message.weight for message in messages]))
+
+    def _check_transaction(self, messages: Sequence[Message], octets: int) -> None:
+        """Check that the transaction may send these, too.
+
+        :param octets: of all of them.
+        :raises MessageRejected: for the first that is too much, and none was taken.
+        """
+        options, transaction = self._acceptance.options, self.transaction
+        most, most_octets = options.transaction_messages, options.transaction_octets
+        room = most - len(transaction.sends)
+        before = transaction.sends_octets
+        if 0 <= most_octets < before + octets:
+            for index, message in enumerate(messages[: max(room, 0)]):
+                before += message.size
+                if before > most_octets:
+                    raise MessageRejected(
+                        index,
+                        TransactionTooLarge(
+                            "imq.transaction.producer.maxTotalMsgBytes", most_octets
+                        ),
+                    )
+        if room < len(messages):
+            raise MessageRejected(
+                max(room, 0), TransactionTooLarge("imq.transaction.producer.maxNumMsgs", most)
+            )
 
     def _check_paused(self, messages: Sequence[Message], arrivals: Arrivals) -> None:
         """Hold the sender back where a destination is paused for it.

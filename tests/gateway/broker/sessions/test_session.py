@@ -103,6 +103,29 @@ def test_a_transaction_that_is_too_large_is_rolled_back(tmp_path: Path) -> None:
     assert inbox.attempts == [1, 1, 1, 2, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("options", "bodies", "first"),
+    [
+        (BrokerOptions(transaction_messages=3), ["", "", "", "", ""], 2),
+        (BrokerOptions(transaction_octets=1_000), ["x" * 600, "x" * 900, ""], 1),
+        (BrokerOptions(transaction_messages=3, transaction_octets=1_000), ["", "", "x" * 2_000], 2),
+    ],
+)
+def test_the_first_message_that_is_too_much_for_a_transaction_is_told(
+    tmp_path: Path, options: BrokerOptions, bodies: list[str], first: int
+) -> None:
+    stepped = Stepped(tmp_path, options)
+    transacted = stepped.session(Mode.TRANSACTED)
+    transacted.send(texts(Q, ["0"]))
+    with pytest.raises(MessageRejected) as refused:
+        transacted.send(texts(Q, bodies))
+    assert isinstance(refused.value.cause, TransactionTooLarge)
+    assert refused.value.index == first
+    transacted.send(texts(Q, bodies[:first]))
+    assert stepped.commit(transacted).well
+    assert stepped.receive(stepped.session(), Q).texts == ["0", *bodies[:first]]
+
+
 def test_rejections_in_a_transaction_take_effect_with_its_commit(
     stepped: Stepped, transacted: Session
 ) -> None:
