@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from gateway.broker.core.consumers.consumer import (
@@ -47,6 +47,8 @@ from gateway.reactor.turn import Turn
 
 #: Members that are given credit in one round; others come between.
 _FED: Final = 1_000
+#: Consumers that are shown a new queue at once; the others are in later turns.
+_SHOWN: Final = 64
 
 
 class PatternOwner(ConsumerOwner):
@@ -472,7 +474,8 @@ class PatternConsumer:
 class QueuePatterns:
     """The consumers of patterns of one broker.
 
-    It costs nothing while there are no such consumers; else each queue that is created is shown to each of them.
+    It costs nothing while there are no such consumers; else each queue that is created is shown to each of them,
+    where they are many in several turns.
 
     :param queues: all that exist.
     """
@@ -480,6 +483,9 @@ class QueuePatterns:
     def __init__(self, queues: Callable[[], Iterable[PhysicalQueue]]) -> None:
         self._queues: Final = queues
         self.consumers: Final[dict[PatternConsumer, None]] = {}
+        #: New queues, and the consumers that are yet to be shown them.
+        self._unshown: Final[deque[tuple[PhysicalQueue, list[PatternConsumer]]]] = deque()
+        self._showing = False
 
     def add(self, consumer: PatternConsumer) -> None:
         """Have a consumer consume from what it covers, now and later."""
@@ -498,8 +504,26 @@ class QueuePatterns:
 
     def created(self, queue: PhysicalQueue) -> None:
         """Show a new queue to all: those whose pattern covers it consume from it."""
-        for consumer in list(self.consumers):
+        consumers = list(self.consumers)
+        for consumer in consumers[:_SHOWN]:
             consumer.offer_queue(queue)
+        if len(consumers) > _SHOWN:
+            self._unshown.append((queue, consumers[_SHOWN:]))
+            if not self._showing:
+                self._showing = True
+                schedule = queue.changes.schedule
+                schedule.after(0, lambda: schedule.steps_while_time_is_left(self._show_others()))
+
+    def _show_others(self) -> Iterator[None]:
+        try:
+            while self._unshown:
+                queue, consumers = self._unshown.popleft()
+                for start in range(0, len(consumers), _SHOWN):
+                    for consumer in consumers[start : start + _SHOWN]:
+                        consumer.offer_queue(queue)
+                    yield
+        finally:
+            self._showing = False
 
 
 def _covers(matches: Callable[[str], bool], queue: Destination) -> bool:

@@ -74,6 +74,21 @@ def by_queue(inbox: Inbox) -> dict[str, list[str]]:
 # --- what it receives
 
 
+def test_many_consumers_are_shown_new_queues_over_several_turns(stepped: Stepped) -> None:
+    """So a client that has very many does not keep others waiting with each queue that it makes."""
+    session = stepped.session(Mode.INDIVIDUAL)
+    inboxes = [stepped.consume(session, ALL, credit=1) for _ in range(200)]
+    for name in ("o.a", "o.b"):
+        stepped.broker.create(Queue(name))
+    assert len(queue(stepped, B).dispatch.consumers) < 100
+    inboxes[150].consumer.close()
+    stepped.run_until_idle()
+    for each in (A, B):
+        assert len(queue(stepped, each).dispatch.consumers) == 199
+    stepped.send(texts(A, range(300)))
+    assert [len(inbox.texts) for inbox in inboxes] == [1] * 150 + [0] + [1] * 49
+
+
 def test_it_receives_from_queues_that_are_there_and_from_later_ones(
     stepped: Stepped, session: Session
 ) -> None:
