@@ -60,7 +60,7 @@ class PatternOwner(ConsumerOwner):
 
     @abstractmethod
     def remember_pattern(self, consumer: PatternConsumer) -> None:
-        """A consumer of a pattern has something outstanding, although it is closed."""
+        """A closed consumer of a pattern has something outstanding again."""
 
     @abstractmethod
     def forget_pattern(self, consumer: PatternConsumer) -> None:
