@@ -5,6 +5,9 @@ OLD and NEW are folders with the gateway's packages, compiled or pure, such as a
 is loaded, and are measured in turn. The figures are processor seconds of the gateway for 100,000
 messages, the rate, and how much of one core the load generator used: near 100 % the rate is its
 own. Exits with 1 when a cell costs more than the bound.
+
+``--setting`` is for both gateways, ``--new-setting`` for NEW alone: with one folder twice they say what
+a setting costs.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -62,11 +65,24 @@ def _cells(linked: dict[str, type[Peer]]) -> list[Cell]:
     return [*steady, request_reply(10, ("p99",)), backlog, linking]
 
 
-def _servers(kind: type[Gateway], folders: dict[str, Path]) -> dict[str, type[Peer]]:
-    return {
-        name: type(f"{name.capitalize()}{kind.__name__}", (kind,), {"name": name, "path": folder})
-        for name, folder in folders.items()
-    }
+def _servers(
+    kind: type[Gateway], folders: dict[str, Path], more: Mapping[str, Mapping[str, str]]
+) -> dict[str, type[Peer]]:
+    """:param more: settings, by the name of the server."""
+
+    def made(name: str, folder: Path) -> type[Peer]:
+        def settings(self: Gateway) -> dict[str, str]:
+            return kind.settings(self) | dict(more[name])
+
+        said = {"name": name, "path": folder, "settings": settings}
+        return type(f"{name.capitalize()}{kind.__name__}", (kind,), said)
+
+    return {name: made(name, folder) for name, folder in folders.items()}
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name, value
 
 
 def _rate(run: Measurement) -> float | None:
@@ -141,6 +157,10 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", help="cells whose name contains this")
     parser.add_argument("--bound", type=float, default=3.0, help="percent more (%(default)s)")
     parser.add_argument("--data", type=Path, help="a folder on a real disk, for the stores")
+    for option, which in (("--setting", "of both"), ("--new-setting", "of NEW")):
+        parser.add_argument(
+            option, action="append", type=_setting, default=[], help=f"NAME=VALUE {which}"
+        )
     parser.add_argument("--json", type=Path, help="where the figures go")
     options = parser.parse_args(arguments)
     for folder in (options.old, options.new):
@@ -153,16 +173,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. :returns: 0 when no cell costs more than the bound."""
     options = _arguments(arguments)
     folders = {"old": options.old.resolve(), "new": options.new.resolve()}
+    more = {"old": dict(options.setting), "new": dict(options.setting + options.new_setting)}
     chosen = [
         cell
-        for cell in _cells(_servers(GatewayWithLinks, folders))
+        for cell in _cells(_servers(GatewayWithLinks, folders, more))
         if not options.only or any(part in cell.name for part in options.only)
     ]
     folder = Path(tempfile.mkdtemp(prefix="stomp-pairs-", dir=options.data))
     measured: list[RowResult] = []
     try:
         with Runner(
-            list(_servers(Gateway, folders).values()),
+            list(_servers(Gateway, folders, more).values()),
             folder,
             Timing(options.warm_up, options.seconds),
             options.pairs,

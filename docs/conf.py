@@ -41,6 +41,7 @@ def settings_page() -> str:
     from gateway.instance import settings_general as general
     from gateway.journal import journal
     from gateway.stomp import settings as stomp
+    from gateway.tracing import settings as tracing
 
     introduction = (
         "Settings stand in ``etc/gateway.properties`` of the instance, ``name=value`` a line, or are given to the command by "
@@ -57,6 +58,7 @@ def settings_page() -> str:
         ),
         Section("Who knows the users", ":doc:`/users` says more.", repositories.SETTINGS),
         Section("The journal", ":doc:`/journal` says what it is.", journal.SETTINGS),
+        Section("Traces", ":doc:`/tracing` says more.", tracing.SETTINGS),
         Section(
             "The admin service", "It is what ``imqbridgemgr`` and ``imqcmd`` ask.", admin.SETTINGS
         ),

@@ -33,6 +33,7 @@ from gateway.journal import journal
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.listeners import NO_LISTENER
 from gateway.stomp.settings import StompOptions
+from gateway.tracing import settings as tracing_settings
 
 #: Every setting there is, each declared beside the code that it is for.
 DECLARED: Final[tuple[Setting[Any], ...]] = (
@@ -46,6 +47,7 @@ DECLARED: Final[tuple[Setting[Any], ...]] = (
     *admin_settings.SETTINGS,
     *JAVA_SETTINGS,
     *journal.SETTINGS,
+    *tracing_settings.SETTINGS,
 )
 
 

@@ -37,6 +37,8 @@ from gateway.messaging.errors import ProviderUnavailable, StorageFailed
 from gateway.reactor.clocks import wall_clock
 from gateway.reactor.turn import Turn
 from gateway.standing_orders import OrdersInDatabase, OrdersInFiles
+from gateway.tracing.exporter import Tracing
+from gateway.tracing.settings import TracingOptions
 
 if TYPE_CHECKING:
     from gateway.broker.store.postgresql.cluster import ClusterRows
@@ -97,6 +99,10 @@ class OpenedBroker:
             # The first job starts the store's thread, which gives signs of life from then on.
             store.fetch([], lambda found: None)
         wall = wall_clock(reactor)
+        tracing = TracingOptions.read(settings)
+        self._tracing: Final = (
+            Tracing(reactor, tracing, layout.instance) if tracing.endpoint else None
+        )
         #: What links tell it, too.
         self.journal: Final = Journal(
             reactor,
@@ -105,6 +111,7 @@ class OpenedBroker:
             layout.instance,
             JournalOptions.read(settings),
             wall=wall,
+            tracer=self._tracing,
         )
         tell(self._broker, self.journal)
         self.provider: Final = EmbeddedProvider(self._broker, users, rules, os.urandom)
@@ -182,6 +189,8 @@ class OpenedBroker:
         if journey is not None:
             journey.flush()
         await self.journal.close()
+        if self._tracing is not None:
+            await self._tracing.stop()
 
 
 def tell(broker: Broker, journal: Journal) -> None:

@@ -55,6 +55,7 @@ EVERYTHING = (
     "gateway.stomp.brokers",
     "gateway.stomp.wire",
     "gateway.admin",
+    "gateway.tracing",
     "bridge",
     "certs",
 )
@@ -103,6 +104,7 @@ ROOMS: Mapping[str, Room] = {
     "gateway.journal": Room(stdlib_only=True),
     "gateway.journal.journal": Room(("gateway.instance", "gateway.journal")),
     "gateway.journal.contents": Room(("gateway.messaging", "gateway.journal")),
+    "gateway.tracing": Room(("gateway.instance", "gateway.journal", "gateway.messaging")),
     # The one table of brokers, for the bridge and the pipeline, too.
     "gateway.stomp.brokers": Room(stdlib_only=True),
     "gateway.stomp.wire": Room(stdlib_only=True),

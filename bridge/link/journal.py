@@ -48,6 +48,7 @@ from gateway.journal import contents
 from gateway.journal.journal import Journal
 from gateway.journal.lines import numbered
 from gateway.journal.schema import Level, Step
+from gateway.journal.tracer import TRACES
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.digest import digest_of_body, digest_of_headers
@@ -173,6 +174,8 @@ class BatchLines:
             return
         batch = self._contents
         bodies = batch.octets
+        tracer = journal.tracer
+        traces = None if tracer is None else tracer.contexts(messages, False)
         parts = _parted([headers.destination for headers in batch.received])
         #: Where all are from, if they are from one place.
         self._alike = parts[0][0] if len(parts) == 1 else None
@@ -185,6 +188,8 @@ class BatchLines:
             fields["timestamps"] = partial(batch.timestamps, places)
             fields["attempts"] = partial(attempts, received, places)
             self._whole(fields, mine)
+            if traces:
+                fields[TRACES] = traces
             journal.add(
                 fields,
                 _OCTETS * len(places)

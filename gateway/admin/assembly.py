@@ -38,6 +38,7 @@ from gateway.admin.service.metrics import (
     journal_metrics,
     memory_metrics,
     stomp_metrics,
+    tracing_metrics,
     transaction_metrics,
 )
 from gateway.admin.service.ownership_resources import Ownership, OwnershipResources
@@ -248,6 +249,7 @@ def _metrics(
             ),
             lambda: transaction_metrics(bridges, wall_ms(reactor)),
             lambda: journal_metrics(journal.standing()),
+            lambda: tracing_metrics(journal.tracer),
             lambda: memory_metrics(memory.usage()),
             lambda: destination_metrics(broker, settings[METRICS_DESTINATIONS]),
         ),

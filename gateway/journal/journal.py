@@ -19,6 +19,7 @@ from gateway.instance.settings import Boolean, Choice, Duration, Octets, Setting
 from gateway.journal.lines import Lines
 from gateway.journal.schema import Level
 from gateway.journal.segments import Bounds, Segments
+from gateway.journal.tracer import Tracer
 from gateway.journal.writer import MOST_WAITING, RETRY, News, Writer
 
 LEVEL: Final = Setting(
@@ -146,6 +147,7 @@ class Journal:
     :param most: octets of lines that may wait.
     :param retry: seconds until a journal that has stopped tries again.
     :param wall: the time of day, seconds since the epoch; None for the reactor's ``seconds``.
+    :param tracer: makes traces of the lines; None for no traces.
     """
 
     _log: ClassVar = Logger(namespace="gateway.journal")
@@ -161,7 +163,10 @@ class Journal:
         most: int = MOST_WAITING,
         retry: float = RETRY,
         wall: Callable[[], float] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
+        #: Says which messages are traced. Callers look at it before they ask.
+        self.tracer: Final = tracer
         self._reactor = reactor
         self._wall: Callable[[], float] = reactor.seconds if wall is None else wall
         #: How much is told. Callers look at it before they gather anything.
@@ -173,7 +178,12 @@ class Journal:
             options.segment_size, options.segment_age, options.retention, options.retention_size
         )
         self._writer = Writer(
-            Segments(folder, run, bounds), Lines(run, instance), self._tell, most=most, retry=retry
+            Segments(folder, run, bounds),
+            Lines(run, instance),
+            self._tell,
+            most=most,
+            retry=retry,
+            tracer=tracer,
         )
         #: The thread is to be roused when this turn is over, and not to let more lines gather.
         self._rousing = False

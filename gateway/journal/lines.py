@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gateway.journal.schema import VERSION
+from gateway.journal.tracer import TRACES
 
 #: Fields with a value for each message, and the field where all have the same one.
 _FOLDED: Final = (("sizes", "size"), ("timestamps", "timestamp"))
@@ -109,6 +110,8 @@ class Lines:
         """
         said: dict[str, object] = {}
         for name, value in fields.items():
+            if name == TRACES:
+                continue
             if callable(value):
                 value = value()
             if name == "numbers":

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from gateway.journal.lines import Lines
 from gateway.journal.segments import CutShort, Segments
+from gateway.journal.tracer import Tracer
 
 #: Octets that what waits may take, roughly.
 MOST_WAITING: Final = 64 * 1024 * 1024
@@ -61,6 +62,7 @@ class Writer:
 
     :param tell: called with what is new and its ``error``, ``lost`` and ``names``; on any thread.
     :param now: seconds since the epoch.
+    :param tracer: reads each line, before it is written.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class Writer:
         *,
         most: int = MOST_WAITING,
         retry: float = RETRY,
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer: Final = tracer
         self._segments: Final = segments
         self._lines: Final = lines
         self._tell: Final = tell
@@ -240,6 +244,7 @@ class Writer:
         told: list[Callable[[], None]] = []
         weight = 0
         last = self.through
+        tracer = self._tracer
         for _ in range(most):
             waiting = self._queue.popleft()
             if callable(waiting):
@@ -247,6 +252,8 @@ class Writer:
                 continue
             last, fields, octets = waiting
             weight += octets
+            if tracer is not None:
+                tracer.read(fields)
             try:
                 made.append(self._lines.line(last, fields))
             except Exception as error:  # noqa: BLE001

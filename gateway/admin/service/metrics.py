@@ -30,6 +30,7 @@ from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.properties.pause import Pause
 from gateway.instance.memory.budget import Usage
 from gateway.journal.journal import JournalStanding
+from gateway.journal.tracer import Tracer
 from gateway.stomp.counters import Counters
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -398,6 +399,22 @@ def journal_metrics(standing: JournalStanding) -> Iterator[Metric]:
     samples, prefix = [((), standing)], "stomp_gateway_journal"
     yield from _families(CounterMetricFamily, prefix, _JOURNAL_COUNTERS, samples)
     yield from _families(GaugeMetricFamily, prefix, _JOURNAL_GAUGES, samples)
+
+
+_TRACING_COUNTERS: Final[Rows] = (
+    ("spans_exported", "Spans that the collector has taken.", "exported"),
+    ("spans_dropped", "Spans given up: too many waited, or the collector refused them.", "dropped"),
+    ("failures", "Requests to the collector that failed.", "failures"),
+)
+_TRACING_GAUGES: Final[Rows] = (("spans_waiting", "Spans that wait for the collector.", "waiting"),)
+
+
+def tracing_metrics(tracer: Tracer | None) -> Iterator[Metric]:
+    """Collect the export of spans; nothing where there is none."""
+    if tracer is not None:
+        samples, prefix = [((), tracer.standing())], "stomp_gateway_tracing"
+        yield from _families(CounterMetricFamily, prefix, _TRACING_COUNTERS, samples)
+        yield from _families(GaugeMetricFamily, prefix, _TRACING_GAUGES, samples)
 
 
 def memory_metrics(usage: Usage) -> Iterator[Metric]:

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from gateway.broker.core.consumers.origin import Origin
 from gateway.journal import contents
 from gateway.journal.journal import Journal
+from gateway.journal.tracer import TRACES, Context
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
 from gateway.reactor.turn import Turn
@@ -88,7 +89,7 @@ class Named:
 class _Line:
     """A line that may become longer."""
 
-    __slots__ = ("named", "origin", "said", "steps", "subscription", "time", "values")
+    __slots__ = ("named", "origin", "said", "steps", "subscription", "time", "traces", "values")
 
     def __init__(
         self,
@@ -99,14 +100,21 @@ class _Line:
         subscription: str,
         values: dict[str, Values],
         said: dict[str, object],
+        traces: dict[str, Context] | None = None,
     ) -> None:
         self.time = time
+        self.traces = traces
         self.steps = steps
         self.named = named
         self.origin = origin
         self.subscription = subscription
         self.values = values
         self.said = said
+
+    def trace(self, traces: dict[str, Context] | None) -> None:
+        """Add the contexts of messages that are traced."""
+        if traces:
+            self.traces = {**self.traces, **traces} if self.traces else traces
 
     def add(self, steps: Steps, named: Named, values: dict[str, Values]) -> bool:
         """Add messages or steps of the same place and time to this line.
@@ -206,17 +214,20 @@ class JournalLines:
         values: dict[str, Values] | None = None,
         said: dict[str, object] | None = None,
         whole: Sequence[Message] = (),
+        traces: dict[str, Context] | None = None,
     ) -> None:
         """Write a line, or extend the last one.
 
         :param whole: the messages, for their headers and bodies where those are wanted.
+        :param traces: the contexts of those that are traced.
         """
         time = self._turn.refresh() * 1000
         values = values or {}
         said = said or {}
         if whole and (self._headers or self._bodies):
             self.flush()
-            self._add(_Line(time, steps, named, origin, subscription, values, said), list(whole))
+            alone = _Line(time, steps, named, origin, subscription, values, said, traces)
+            self._add(alone, list(whole))
             return
         line = self._line
         if line is None:
@@ -228,10 +239,11 @@ class JournalLines:
             and line.said == said
             and line.add(steps, named, values)
         ):
+            line.trace(traces)
             return
         else:
             self._add(line)
-        self._line = _Line(time, steps, named, origin, subscription, values, said)
+        self._line = _Line(time, steps, named, origin, subscription, values, said, traces)
 
     def flush(self) -> None:
         """The last line becomes no longer: hand it over."""
@@ -259,6 +271,8 @@ class JournalLines:
         for name, value in line.values.items():
             fields[_SINGULAR[name] if isinstance(value, int) else name] = value
         fields.update(line.said)
+        if line.traces:
+            fields[TRACES] = line.traces
         if whole:
             octets += sum([message.size for message in whole])
             if self._headers:

@@ -140,6 +140,7 @@ class Journey:
         self._numbering: Final = numbering
         self._find: Final = find
         self._lines: Final = JournalLines(journal, turn, numbering.prefix)
+        self._tracer: Final = journal.tracer
 
     # --- producers
 
@@ -164,6 +165,7 @@ class Journey:
 
         :param held: who is owed them is not known yet.
         """
+        tracer = self._tracer
         for physical, run in arrivals:
             values: dict[str, Values] = {"sizes": sizes_of(run), "timestamps": timestamps_of(run)}
             said: dict[str, object] = {}
@@ -181,6 +183,7 @@ class Journey:
                 values,
                 said,
                 run,
+                None if tracer is None else tracer.contexts(run, True),
             )
 
     def confirming(

@@ -41,6 +41,7 @@ class Recorded:
         self.level = level
         self.headers = headers
         self.bodies = bodies
+        self.tracer = None
         self.lines: list[Line] = []
         self._lines = Lines("run", "test")
 

@@ -1,0 +1,1 @@
+"""Traces: spans of what the journal tells, for a collector."""
