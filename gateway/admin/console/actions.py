@@ -254,7 +254,7 @@ _LIMITS: Final = (
     ),
 )
 
-_ALL: Final = (
+_OF_DESTINATIONS: Final = (
     Action(
         "purge",
         "Purge",
@@ -343,4 +343,68 @@ _ALL: Final = (
     ),
 )
 
-ACTIONS: Final[Mapping[str, Action]] = {action.name: action for action in _ALL}
+_BRIDGE_PATH: Final = "/v1/bridges/<path:name>/<any(start, stop, pause, resume):operation>"
+_LINK_PATH: Final = "/v1/links/<path:name>/<any(start, stop, pause, resume):operation>"
+
+
+def _bridge(verb: str, question: str, *, danger: bool = False) -> Action:
+    return Action(
+        f"{verb}-bridge",
+        verb.capitalize(),
+        question,
+        "POST",
+        _BRIDGE_PATH,
+        lambda given: ["imqbridgemgr", verb, "bridge", "-bn", given["bridge"]],
+        ("bridge",),
+        parts={"name": "bridge"},
+        operation={"operation": verb},
+        done=lambda answer: f"It is {answer['bridges'][0]['state']}.",
+        danger=danger,
+    )
+
+
+def _link(verb: str, question: str, *, danger: bool = False) -> Action:
+    return Action(
+        f"{verb}-link",
+        verb.capitalize(),
+        question,
+        "POST",
+        _LINK_PATH,
+        lambda given: ["imqbridgemgr", verb, "link", "-bn", given["bridge"], "-ln", given["link"]],
+        _LINK,
+        parts={"name": "bridge"},
+        operation={"operation": verb},
+        done=lambda answer: f"It is {answer['links'][0].state.value}.",
+        danger=danger,
+    )
+
+
+_OF_BRIDGES: Final = (
+    _bridge("start", "Start bridge {bridge}, with its links?"),
+    _bridge("stop", "Stop bridge {bridge}? What depends on it is disconnected.", danger=True),
+    _bridge("pause", "Pause bridge {bridge}? It keeps what it has, and moves nothing."),
+    _bridge("resume", "Resume bridge {bridge}?"),
+    _link("start", "Start link {link} of bridge {bridge}?"),
+    _link("stop", "Stop link {link} of bridge {bridge}? Messages stay at its source.", danger=True),
+    _link("pause", "Pause link {link} of bridge {bridge}? Messages stay at its source."),
+    _link("resume", "Resume link {link} of bridge {bridge}?"),
+)
+_OF_CONNECTIONS: Final = (
+    Action(
+        "destroy-connection",
+        "Destroy",
+        "End connection {id}? Its client gets an error. Its transactions roll back, and what it has "
+        "not acknowledged is delivered again.",
+        "DELETE",
+        "/v1/connection",
+        lambda given: ["imqcmd", "destroy", "cxn", "-n", given["id"]],
+        ("id",),
+        done=lambda answer: "It is ended.",
+        danger=True,
+        back="connections",
+    ),
+)
+
+ACTIONS: Final[Mapping[str, Action]] = {
+    action.name: action for action in (*_OF_DESTINATIONS, *_OF_BRIDGES, *_OF_CONNECTIONS)
+}

@@ -10,6 +10,7 @@ from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
 from gateway.admin.console.actions import ACTIONS
+from gateway.admin.console.bridges import bridge_views, connection_views
 from gateway.admin.console.destinations import destination_views
 from gateway.admin.console.explained import Explained
 from gateway.admin.console.overview import Overview, overview_views
@@ -47,7 +48,12 @@ def console(
             routes,
             identify,
             Sessions(reactor.seconds, settings[SESSION_LIFE], settings[SESSION_IDLE]),
-            [*overview_views(overview), *destination_views(paging, explained, now_ms)],
+            [
+                *overview_views(overview),
+                *destination_views(paging, explained, now_ms),
+                *bridge_views(routes, explained, now_ms),
+                *connection_views(paging, explained, now_ms),
+            ],
             ACTIONS,
             settings[TLS_ENABLED],
             Logger(namespace="gateway.admin"),

@@ -131,7 +131,7 @@ class Overview:
             for link in bridge.links():
                 status = link.status()
                 subject = f"Link {status.name} of {bridge.name}"
-                if status.state in (LinkState.FAILED, LinkState.RETRYING):
+                if status.state in (LinkState.FAILED, LinkState.RETRYING, LinkState.STALLED):
                     yield Trouble(
                         "bad",
                         subject,

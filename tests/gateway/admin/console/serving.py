@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from tests.chromium import Browser
 from tests.conformance.client import Client
 from tests.crash.waiting import until_logged
-from tests.gateway_process import HOST, ROOT, GatewayProcess
+from tests.gateway_process import HOST, ROOT, GatewayProcess, free_port
 from tests.interop.node_modules import AXE, brought
 
 #: The users beside the administrator, and their groups; each is the own password.
@@ -101,9 +101,36 @@ class Served:
         return self.gateway.log
 
 
+#: A bridge whose first link moves messages, and whose second has no broker to get any from.
+SHOP: Final = """\
+<jmsbridge name="shop">
+  <link name="moving" transacted="false">
+    <source connection-factory-ref="here" destination-ref="in"/>
+    <target connection-factory-ref="here" destination-ref="out"/>
+  </link>
+  <link name="away" transacted="false">
+    <source connection-factory-ref="there" destination-ref="in"/>
+    <target connection-factory-ref="here" destination-ref="out"/>
+  </link>
+  <connection-factory ref-name="here"/>
+  <connection-factory ref-name="there" lookup-name="stomp://127.0.0.1:{port}"/>
+  <destination ref-name="in" name="shop.in" type="queue"/>
+  <destination ref-name="out" name="shop.out" type="queue"/>
+</jmsbridge>
+"""
+
+
 @contextmanager
-def serving(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[Served]:
-    """A gateway with :data:`USERS` for as long as the block lasts."""
+def serving(folder: Path, bridges: Mapping[str, str] | None = None) -> Iterator[Served]:
+    """A gateway with :data:`USERS` for as long as the block lasts.
+
+    :param bridges: their files' texts, by name.
+    """
+    settings = {"imq.bridge.activelist": ",".join(["stomp", *(bridges or {})])}
+    for name, text in (bridges or {}).items():
+        file = folder / f"{name}.xml"
+        file.write_text(text.replace("{port}", str(free_port())))
+        settings |= {f"imq.bridge.{name}.type": "jms", f"imq.bridge.{name}.xmlurl": str(file)}
     with GatewayProcess(folder / "var", settings=settings) as gateway:
         gateway.wait_for_output("is ready")
         for user, group in USERS.items():

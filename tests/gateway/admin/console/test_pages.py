@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.chromium import Browser, browser
-from tests.gateway.admin.console.serving import Pages, Served, client, serving
+from tests.gateway.admin.console.serving import SHOP, Pages, Served, client, serving
 
 pytestmark = pytest.mark.process
 
@@ -18,7 +18,7 @@ EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evi
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("console")) as found:
+    with serving(tmp_path_factory.mktemp("console"), {"shop": SHOP}) as found:
         yield found
 
 
@@ -165,7 +165,60 @@ def test_names_of_clients_are_only_text(pages: Pages, served: Served) -> None:
         assert pages.browser.console == []
 
 
-PATHS = ["/console/", "/console/destinations", "/console/destination?type=queue&name=seen"]
+def test_links_show_their_state_and_obey(pages: Pages, served: Served) -> None:
+    sent(served, "shop.in", "a", "b")
+    pages.go("/console/bridges")
+    pages.until_text("2 moved")
+    pages.until_text("RETRYING")
+    assert "shop.in" in pages.text(".links")
+    assert pages.browser.run("document.querySelectorAll('.links .causes').length") == 1
+    pages.browser.run("document.getElementById('act-pause-link-shop-moving').focus()")
+    pages.browser.press("Enter", 13)
+    pages.browser.until("document.querySelector('dialog').open")
+    assert "imqbridgemgr pause link -bn shop -ln moving" in pages.text("dialog")
+    pages.browser.click("dialog button.main")
+    pages.until_text("It is PAUSED.", "dialog")
+    pages.follow("Close")
+    pages.browser.until("document.getElementById('act-resume-link-shop-moving') !== null")
+    pages.go("/console/")
+    pages.until_text("Link moving of shop")
+    pages.go("/console/bridges?name=shop")
+    pages.browser.run("document.getElementById('act-resume-link-shop-moving').focus()")
+    pages.browser.press("Enter", 13)
+    pages.browser.until("document.querySelector('dialog').open")
+    pages.browser.click("dialog button.main")
+    pages.until_text("It is STARTED.", "dialog")
+
+
+def test_a_connection_says_what_it_holds_and_is_ended(pages: Pages, served: Served) -> None:
+    sent(served, "held", "a", "b")
+    with client(served, **{"client-id": "holder"}) as consumer:
+        consumer.subscribe("/queue/held", ack="client")
+        consumer.messages(2)
+        pages.go("/console/connections?text=HOLDER")
+        cells = pages.text("tbody tr").split("\t")
+        assert (cells[1], cells[2], cells[9]) == ("guest", "holder", "2")
+        pages.follow(cells[0])
+        pages.browser.until("location.pathname === '/console/connection'")
+        pages.ready()
+        number = cells[0]
+        pages.follow("Destroy")
+        pages.browser.until("document.querySelector('dialog').open")
+        assert f"imqcmd destroy cxn -n {number}" in pages.text("dialog")
+        pages.browser.click("dialog button.main")
+        pages.until_text("It is ended.", "dialog")
+        assert "an administrator has ended the connection" in consumer.frame()["message"]
+        pages.follow("Close")
+        pages.browser.until("location.pathname === '/console/connections'")
+
+
+PATHS = [
+    "/console/",
+    "/console/destinations",
+    "/console/bridges",
+    "/console/connections",
+    "/console/destination?type=queue&name=seen",
+]
 
 
 def test_pages_are_accessible_in_light_and_dark(pages: Pages, served: Served) -> None:

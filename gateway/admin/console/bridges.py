@@ -1,0 +1,102 @@
+"""Bridges with their links, and connections, in the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from bridge.link.status import LinkState
+from gateway.admin.console.explained import Explained
+from gateway.admin.console.view import ROWS, Paged, View, first_row
+from gateway.admin.service.requests import AdminRequest, Refused, Routes
+from gateway.broker.operator.paging import Paging, Wanted
+
+#: Links that are explained on a page; those that move messages are not.
+_EXPLAINED: Final = 10
+#: States of links in which it is worth asking why.
+_IDLE: Final = (LinkState.FAILED, LinkState.RETRYING, LinkState.STALLED)
+
+
+def bridge_views(routes: Routes, explained: Explained, now_ms: Callable[[], int]) -> Sequence[View]:
+    """Return the view of bridges and links."""
+    # Looking at a link may browse its source.
+    return [
+        View(
+            "bridges", "Bridges", "bridges.html", partial(_bridges, routes, explained, now_ms), 4.0
+        )
+    ]
+
+
+def connection_views(
+    paging: Paging, explained: Explained, now_ms: Callable[[], int]
+) -> Sequence[View]:
+    """Return the views of connections."""
+    return [
+        View("connections", "Connections", "connections.html", partial(_all, paging, now_ms)),
+        View("connection", "", "connection.html", partial(_one, paging, explained, now_ms)),
+    ]
+
+
+async def _bridges(
+    routes: Routes, explained: Explained, now_ms: Callable[[], int], asked: AdminRequest
+) -> Mapping[str, object]:
+    wanted = asked.text("name")
+    found = await routes.perform("GET", "/v1/bridges", AdminRequest(asked.user, role=asked.role))
+    bridges: list[dict[str, Any]] = []
+    left = _EXPLAINED
+    for bridge in found["bridges"]:
+        if wanted and bridge["name"] != wanted:
+            continue
+        links: Sequence[Any] = ()
+        # What another broker owns has its links there.
+        if bridge["type"] == "JMS" and (bridge.get("owner", "") in ("", _own(found))):
+            answer = await routes.perform(
+                "GET",
+                "/v1/links/<path:name>",
+                AdminRequest(asked.user, role=asked.role),
+                name=bridge["name"],
+            )
+            links = answer["links"]
+        why: dict[str, object] = {}
+        for link in links:
+            if link.state in _IDLE and left > 0:
+                left -= 1
+                why[link.name] = await explained.why(
+                    asked, "link", bridge=bridge["name"], link=link.name
+                )
+        bridges.append({"owner": "", **bridge, "links": links, "why": why})
+    return {"bridges": bridges, "now_ms": now_ms(), "wanted": wanted}
+
+
+def _own(found: Mapping[str, Any]) -> str:
+    """Return the broker that was asked; "" outside of a cluster."""
+    return next((each.get("owner", "") for each in found["bridges"] if each["type"] == "STOMP"), "")
+
+
+async def _all(
+    paging: Paging, now_ms: Callable[[], int], asked: AdminRequest
+) -> Mapping[str, object]:
+    first = first_row(asked)
+    text = asked.text("text").strip() or asked.text("service")
+    page = await paging.connections(Wanted(text, first=first, count=ROWS))
+    return {
+        "rows": page.rows,
+        "paged": Paged(first, len(page.rows), page.matched, page.total),
+        "now_ms": now_ms(),
+        "text": text,
+    }
+
+
+async def _one(
+    paging: Paging, explained: Explained, now_ms: Callable[[], int], asked: AdminRequest
+) -> Mapping[str, object]:
+    number = asked.number("id", 0, 1, 1 << 62)
+    connection = paging.connection(number)
+    if connection is None:
+        raise Refused(f"there is no connection {number}: it may have ended", "")
+    return {
+        "connection": connection,
+        "why": await explained.why(asked, "connection", id=str(number)),
+        "now_ms": now_ms(),
+    }
