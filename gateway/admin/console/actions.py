@@ -56,6 +56,7 @@ class Action:
     :param parts: parameters that are parts of the path, by the path's names.
     :param operation: more parts of the path, which are the same for each thing.
     :param body: what the route is given, from what is not empty.
+    :param secret: what it says is shown as it is, and not logged.
     :param back: the page to go to when it is done; "" to stay.
     """
 
@@ -74,6 +75,7 @@ class Action:
     body: Callable[[Given], dict[str, object]] = dict
     danger: bool = False
     back: str = ""
+    secret: bool = False
 
     @property
     def role(self) -> Role:
@@ -192,7 +194,7 @@ async def audited(
         user=user,
         host=host,
         command=command,
-        outcome=outcome,
+        outcome="shown" if plan.action.secret else outcome,
     )
     return outcome
 
@@ -214,6 +216,21 @@ def _left(answer: Mapping[str, Any]) -> str:
 
 def _tally(word: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda answer: f"{answer['done']} messages were {word}.{_left(answer)}"
+
+
+def _dead_options(given: Given) -> list[str]:
+    return [
+        *_option(given, "-selector", "selector"),
+        *_option(given, "-to", "to"),
+        *_option(given, "-limit", "limit"),
+    ]
+
+
+def _body(answer: Mapping[str, Any]) -> str:
+    """Return a body with its lines, and no other control characters."""
+    lines = "\n".join(map(printable, answer["text"].replace("\r\n", "\n").split("\n")))
+    cut = answer["octets"] > answer["shown"]
+    return f"{lines}\n… {answer['shown']} of {answer['octets']} bytes" if cut else lines
 
 
 def _dst(verb: str) -> Callable[[Given], list[str]]:
@@ -253,6 +270,8 @@ _LIMITS: Final = (
         choices=("", "FLOW_CONTROL", "REJECT_NEWEST", "REMOVE_OLDEST", "REMOVE_LOW_PRIORITY"),
     ),
 )
+
+_MOST: Final = Field("limit", "At most", "number", help="Messages. Empty: all of them.")
 
 _OF_DESTINATIONS: Final = (
     Action(
@@ -405,6 +424,54 @@ _OF_CONNECTIONS: Final = (
     ),
 )
 
+_OF_MESSAGES: Final = (
+    Action(
+        "look-body",
+        "Show the body",
+        "Show the body of message {id} in queue {name}? The log will say that you looked at it.",
+        "GET",
+        "/v1/message/body",
+        lambda given: [
+            *("curl", "-u", "USER", "-G", "http://127.0.0.1:7677/v1/message/body"),
+            *("--data-urlencode", f"name={given['name']}"),
+            *("--data-urlencode", f"id={given['id']}"),
+        ],
+        ("name", "id"),
+        done=_body,
+        secret=True,
+    ),
+    Action(
+        "replay-dead",
+        "Replay",
+        "Send dead messages again, to where a bridge got them from, or to another place?",
+        "POST",
+        "/v1/dead/replay",
+        lambda given: ["imqbridgemgr", "replay", "dead", *_dead_options(given)],
+        (),
+        (
+            _SELECTOR,
+            Field("to", "To", help="Such as queue:orders. Empty: to where each came from."),
+            _MOST,
+        ),
+        _tally("replayed"),
+        dry_run=True,
+    ),
+    Action(
+        "purge-dead",
+        "Purge",
+        "Throw dead messages away?",
+        "POST",
+        "/v1/dead/purge",
+        lambda given: ["imqbridgemgr", "purge", "dead", *_dead_options(given)],
+        (),
+        (_SELECTOR, _MOST),
+        _tally("purged"),
+        dry_run=True,
+        danger=True,
+    ),
+)
+
 ACTIONS: Final[Mapping[str, Action]] = {
-    action.name: action for action in (*_OF_DESTINATIONS, *_OF_BRIDGES, *_OF_CONNECTIONS)
+    action.name: action
+    for action in (*_OF_DESTINATIONS, *_OF_BRIDGES, *_OF_CONNECTIONS, *_OF_MESSAGES)
 }

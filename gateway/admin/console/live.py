@@ -26,6 +26,8 @@ from gateway.admin.service.requests import AdminRequest, Refused, refusal
 MOST_STREAMS: Final = 32
 #: Seconds after which a stream says something, so that a client that has gone is noticed.
 SIGN_S: Final = 15.0
+#: How many times as long as a look took, a stream waits at least for the next.
+_PAUSES: Final = 20
 
 _log: Final = Logger(namespace="gateway.admin")
 
@@ -98,6 +100,7 @@ class _Stream:
         self._over = False
         self._paused = False
         self._sent = ""
+        self._took_s = 0.0
         self._said_s = reactor.seconds()
 
     def start(self) -> None:
@@ -137,7 +140,8 @@ class _Stream:
     # --- looking
 
     def _later(self) -> None:
-        self._next = self._reactor.callLater(self._view.every_s, self._look)
+        pause_s = max(self._view.every_s, _PAUSES * self._took_s)
+        self._next = self._reactor.callLater(pause_s, self._look)
 
     def _look(self) -> None:
         ensureDeferred(self._looked()).addErrback(self._failed)
@@ -150,7 +154,9 @@ class _Stream:
             self.end()
             return
         if not self._paused:
+            began_s = self._reactor.seconds()
             text = await self._fragment(self._session, self._view, self._asked)
+            self._took_s = self._reactor.seconds() - began_s
             if self._over:
                 return
             if text != self._sent:

@@ -7,18 +7,22 @@ bridges. Owns their form in JSON, and which dead message queue is meant. What is
 =====================================================================  =======================================================
 ``GET /v1/messages?name=N&selector=S&limit=N``                         the first that wait; ``more``: whether there are more
 ``GET /v1/message?name=N&id=ID``                                       one, by its JMSMessageID
+``GET /v1/message/body?name=N&id=ID``                                  the beginning of its body, for operators
 ``GET /v1/dead?selector=S&limit=N``                                    what is in a dead message queue
 ``POST /v1/dead/replay`` ``{"selector", "to", "limit", "dry_run"}``    send again; ``to`` is ``queue:NAME`` or ``topic:NAME``
 ``POST /v1/dead/purge`` ``{"selector", "limit", "dry_run"}``           throw away
 =====================================================================  =======================================================
 
 The dead message queue is the built-in one, unless ``bridge`` and ``dmq`` name a bridge and one of
-its dead message queues. Only replay and purge move messages; bodies are never shown.
+its dead message queues. Only replay and purge move messages. Of a dead message of a bridge, the body is that
+of its original. A body has ``text``, which is hexadecimal where ``form`` is ``hex``, ``octets`` in
+all, and ``shown``, how many of them the text is of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Final, TypeVar
@@ -41,14 +45,17 @@ from gateway.admin.service.dead import (
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.messaging import dead
 from gateway.messaging.destination import Destination, Kind, Queue
+from gateway.messaging.envelope import EnvelopeError, decode
 from gateway.messaging.errors import InvalidSelector, ProviderUnavailable
-from gateway.messaging.message import Message
+from gateway.messaging.message import BodyType, Message, text_of_body
 from gateway.messaging.provider import Credentials, Provider
 
 T = TypeVar("T")
 
 _MOST: Final = 10**9
 _MOST_LISTED: Final = 10_000
+#: Bytes of a body that are shown.
+_BODY_SHOWN: Final = 32 * 1024
 
 
 class QueueMessages:
@@ -75,6 +82,7 @@ class QueueMessages:
         """Add them."""
         routes.add("GET", "/v1/messages", self._list)
         routes.add("GET", "/v1/message", self._one)
+        routes.add("GET", "/v1/message/body", self._body)
 
     async def _list(self, request: AdminRequest) -> dict[str, object]:
         name, limit = request.needed("name"), request.number("limit", LISTED, 1, _MOST_LISTED)
@@ -86,12 +94,18 @@ class QueueMessages:
         }
 
     async def _one(self, request: AdminRequest) -> dict[str, object]:
+        return self._json(await self._found(request))
+
+    async def _body(self, request: AdminRequest) -> dict[str, object]:
+        return _body_json(await self._found(request))
+
+    async def _found(self, request: AdminRequest) -> Message:
         name, wanted = request.needed("name"), request.needed("id")
         found = await self._browsed(name, f"JMSMessageID = {quoted(wanted)}", 1)
         if not found:
             text = f"no message {wanted} waits in queue '{name}': it is not there, or a consumer has it"
             raise Refused(text, "no_message", HTTPStatus.NOT_FOUND)
-        return self._json(found[0])
+        return found[0]
 
     async def _browsed(self, name: str, selector: str, most: int) -> list[Message]:
         self._exists(name)
@@ -127,6 +141,25 @@ class QueueMessages:
             else number_of(properties.get(dead.BRIDGE_TIMESTAMP)),
             "properties": {name: shown_value(value) for name, value in properties.items()},
         }
+
+
+def _body_json(message: Message) -> dict[str, object]:
+    if message.headers.body_type is BodyType.BYTES:
+        # What a bridge has given up is in an envelope.
+        with suppress(EnvelopeError):
+            message = decode(message.body)
+    shown = message.body[:_BODY_SHOWN]
+    # A character may be cut in two at the end.
+    text = shown.decode(errors="replace").removesuffix("\ufffd")
+    is_text = message.headers.body_type is BodyType.TEXT or text_of_body(message.body) is not None
+    return {
+        "message_id": message.message_id,
+        "body_type": message.headers.body_type.name,
+        "octets": len(message.body),
+        "shown": len(shown),
+        "form": "text" if is_text else "hex",
+        "text": text if is_text else shown.hex(" ", 1),
+    }
 
 
 class DeadMessageResources:

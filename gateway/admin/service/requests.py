@@ -245,7 +245,9 @@ class Routes:
                     "{user} did {method} {path}",
                     user=asked.user,
                     method=method,
-                    path=_path(request),
+                    path=_path(request)
+                    if method != "GET"
+                    else request.uri.decode("ascii", "replace"),
                 )
             if isinstance(result, LongList):
                 return await result.write(request)

@@ -101,12 +101,17 @@ class Served:
         return self.gateway.log
 
 
-#: A bridge whose first link moves messages, and whose second has no broker to get any from.
+#: A bridge whose first link moves messages. The second gives them up, the third has no source.
 SHOP: Final = """\
 <jmsbridge name="shop">
   <link name="moving" transacted="false">
     <source connection-factory-ref="here" destination-ref="in"/>
     <target connection-factory-ref="here" destination-ref="out"/>
+  </link>
+  <link name="failing" transacted="false">
+    <source connection-factory-ref="here" destination-ref="bad"/>
+    <target connection-factory-ref="here" destination-ref="out" message-transformer-class="failing.Failing"
+        consume-no-transfer-on-transform-error="true"/>
   </link>
   <link name="away" transacted="false">
     <source connection-factory-ref="there" destination-ref="in"/>
@@ -115,8 +120,19 @@ SHOP: Final = """\
   <connection-factory ref-name="here"/>
   <connection-factory ref-name="there" lookup-name="stomp://127.0.0.1:{port}"/>
   <destination ref-name="in" name="shop.in" type="queue"/>
+  <destination ref-name="bad" name="shop.bad" type="queue"/>
   <destination ref-name="out" name="shop.out" type="queue"/>
 </jmsbridge>
+"""
+
+
+_FAILING: Final = """\
+from gateway.messaging.transformer import MessageTransformer
+
+
+class Failing(MessageTransformer):
+    def transform(self, message, read_only, charset_name, source, target, properties):
+        raise ValueError("I want none of these")
 """
 
 
@@ -126,6 +142,8 @@ def serving(folder: Path, bridges: Mapping[str, str] | None = None) -> Iterator[
 
     :param bridges: their files' texts, by name.
     """
+    (folder / "var/lib/ext").mkdir(parents=True)
+    (folder / "var/lib/ext/failing.py").write_text(_FAILING)
     settings = {"imq.bridge.activelist": ",".join(["stomp", *(bridges or {})])}
     for name, text in (bridges or {}).items():
         file = folder / f"{name}.xml"

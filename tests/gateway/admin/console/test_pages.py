@@ -212,7 +212,66 @@ def test_a_connection_says_what_it_holds_and_is_ended(pages: Pages, served: Serv
         pages.browser.until("location.pathname === '/console/connections'")
 
 
+def test_dead_messages_are_grouped_looked_at_and_replayed(pages: Pages, served: Served) -> None:
+    sent(served, "shop.bad", "secret <b>one</b>", "two")
+    with client(served) as consumer:
+        consumer.put("/queue/refused", "three")
+        consumer.subscribe("/queue/refused", ack="client-individual")
+        consumer.settle("NACK", consumer.message(), requeue="false")
+        consumer.sync()
+    pages.go("/console/dead")
+    pages.browser.until("document.querySelectorAll('tbody tr').length === 2")
+    text = pages.text("tbody")
+    assert text.index("queue:shop.bad") < text.index("queue:refused")
+    assert "I want none of these" in text
+    # One of them: what it says is hidden until it is asked for.
+    pages.browser.run("document.querySelector('tbody [aria-label^=\"1: message\"]').click()")
+    pages.browser.until("location.pathname === '/console/message'")
+    pages.ready()
+    assert "I want none of these" in pages.text()
+    assert "secret" not in pages.browser.run("document.documentElement.outerHTML")
+    pages.follow("Show the body")
+    pages.browser.until("document.querySelector('dialog').open")
+    pages.browser.click("dialog button.main")
+    pages.until_text("secret <b>one</b>", "dialog pre")
+    pages.follow("Close")
+    assert "audit: admin from 127.0.0.1 did in the console: curl" in served.log()
+    assert "secret" not in served.log()
+    # A plan first, which changes nothing.
+    pages.go("/console/dead")
+    pages.follow("Replay")
+    pages.browser.until("document.querySelector('dialog').open")
+    pages.until_text("It would take 2 of 2 messages.", "dialog")
+    pages.fill(to="queue:again", limit="1")
+    pages.follow("Look what it would do")
+    pages.until_text("It would take 1 of 1 messages.", "dialog")
+    pages.until_text("-to queue:again -limit 1", "dialog")
+    pages.browser.click("dialog button.main")
+    pages.until_text("1 messages were replayed.", "dialog")
+    with client(served) as consumer:
+        assert consumer.left("/queue/again") == ["secret <b>one</b>"]
+
+
+def test_messages_of_a_queue_are_browsed(pages: Pages, served: Served) -> None:
+    sent(served, "browsed", "one", color=EVIL)
+    sent(served, "browsed", "two", color="blue")
+    pages.go("/console/messages?name=browsed")
+    assert pages.browser.run("document.querySelectorAll('tbody tr').length") == 2
+    pages.browser.run("document.querySelector('tbody a').click()")
+    pages.browser.until("location.pathname === '/console/message'")
+    pages.ready()
+    pages.until_text(EVIL)
+    assert pages.browser.run("document.querySelectorAll('.causes').length") == 1
+    pages.go("/console/messages?name=browsed&selector=color%20%3D%20%27blue%27")
+    assert pages.browser.run("document.querySelectorAll('tbody tr').length") == 1
+    pages.go("/console/messages?name=browsed&selector=color%20%3D")
+    assert pages.browser.run("document.querySelectorAll('.refused').length") == 1
+    assert pages.browser.run("document.title") == "Messages of browsed – stomp-gateway"
+
+
 PATHS = [
+    "/console/dead",
+    "/console/messages?name=seen",
     "/console/",
     "/console/destinations",
     "/console/bridges",

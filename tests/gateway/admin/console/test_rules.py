@@ -148,6 +148,20 @@ async def test_the_roles_are_those_of_the_interface_for_programs_too(served: Ser
     assert (await post(port, "/v1/destinations", admin, type="queue", name="x")).status == 200
 
 
+@on_reactor
+async def test_bodies_are_for_operators_and_each_look_is_logged(served: Served) -> None:
+    with client(served) as sender:
+        sender.put("/queue/bodies", "a text that is private")
+    listed = await ask(served.port, "GET", "/v1/messages?name=bodies", who=("vera", "vera"))
+    assert b"private" not in listed.body
+    path = f"/v1/message/body?name=bodies&id={listed.json['messages'][0]['message_id']}"
+    assert (await ask(served.port, "GET", path, who=("vera", "vera"))).status == 403
+    reply = await ask(served.port, "GET", path, who=("otto", "otto"))
+    assert (reply.json["text"], reply.json["form"]) == ("a text that is private", "text")
+    assert f"otto did GET {path}" in served.log()
+    assert "private" not in served.log()
+
+
 def test_what_nobody_has_thought_of_is_the_administrators() -> None:
     assert needed("POST", "/v1/destination/purge") is Role.OPERATOR
     assert needed("GET", "/v1/message") is Role.VIEWER
