@@ -161,6 +161,7 @@ def test_each_command_in_each_state_has_a_cell() -> None:
             "STARTING",
             "STARTED",
             "RETRYING",
+            "STALLED",
             "PAUSING",
             "PAUSED",
             "STOPPING",

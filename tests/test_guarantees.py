@@ -110,6 +110,7 @@ def decided(source: str, target: str) -> tuple[str, str]:
         nobody,
         nobody,
         lambda lost: None,
+        nobody,
     )
     try:
         made: list[Any] = []

@@ -144,7 +144,7 @@ class BalanceTerms:
 
     @property
     def difference(self) -> int:
-        """Messages that were taken and are nowhere; less than 0: that are somewhere unasked."""
+        """Messages that were taken and are nowhere, less those that are twice."""
         return self.taken - (
             self.out + self.dead + self.not_transferred + self.in_doubt + self.held
         )
