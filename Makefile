@@ -101,7 +101,7 @@ bench-pairs: $(VENV)/.installed-for-tests
 compiled: $(COMPILED)/.built
 
 # Not beside the sources, where a compiled module would hide what is edited. What cannot be compiled setup.py says; then the gateway runs as it is.
-$(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway bridge certs pipeline twisted -name '*.py' -o -name '*.sql' -o -name py.typed -o -name '*.jar' -o -name '*.html' -o -name '*.js') | $(VENV)/.installed-for-tests
+$(COMPILED)/.built: setup.py setup.cfg pyproject.toml $(shell find gateway bridge certs pipeline twisted -name '*.py' -o -name '*.sql' -o -name py.typed -o -name '*.jar' -o -name '*.html' -o -name '*.js' -o -name '*.css' -o -name '*.svg') | $(VENV)/.installed-for-tests
 	@echo "Compiling into build/compiled, which takes a minute"
 	@rm -rf $(COMPILED).new build/wheel
 	@$(BIN)/python -W 'ignore:setup.py install is deprecated' setup.py --quiet build --build-lib $(COMPILED).new bdist_wheel --skip-build --dist-dir build/wheel

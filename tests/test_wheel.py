@@ -106,7 +106,8 @@ def sources() -> Iterator[str]:
     for package in ("gateway", "bridge", "certs", "pipeline"):
         for path in (ROOT / package).rglob("*"):
             if (
-                path.suffix in {".py", ".sql", ".dtd", ".java", ".jar", ".html", ".js"}
+                path.suffix
+                in {".py", ".sql", ".dtd", ".java", ".jar", ".html", ".js", ".css", ".svg"}
                 or path.name == "py.typed"
                 or path.parent.name == "vendored"
             ):
