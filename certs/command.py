@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import get_completion_class
 from cryptography import x509
 
 from certs.authority import (
@@ -136,6 +137,16 @@ _force = click.option("--force", is_flag=True, help="Replace what is there.")
 @click.group()
 def command() -> None:
     """Make and look after the certificates of an instance."""
+
+
+@command.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what completes command lines in a shell."""
+    made = get_completion_class(shell)
+    assert made is not None
+    # The script asks this program, so that it never knows less.
+    click.echo(made(command, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source())
 
 
 @command.command()

@@ -32,7 +32,14 @@ from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import restored
 from gateway.configuration import read_settings
 from gateway.instance import passfile
-from gateway.instance.command_line import PATH, C, CommandRefused, run_command, with_instance
+from gateway.instance.command_line import (
+    PATH,
+    C,
+    CommandRefused,
+    add_completion,
+    run_command,
+    with_instance,
+)
 from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import SettingsError
@@ -143,6 +150,9 @@ def command() -> None:
 
     A store in a file: only while its gateway is stopped, except for backup.
     """
+
+
+add_completion(command, PROGRAM)
 
 
 @command.command()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+from click.shell_completion import get_completion_class
 
 from gateway.instance.layout import LayoutError
 
@@ -38,6 +39,21 @@ def with_instance(function: C) -> C:
         "--instance", "-i", default="imqbroker", show_default=True, help="The instance."
     )
     return instance(varhome(function))
+
+
+def add_completion(group: click.Group, program: str) -> None:
+    """Add ``completion SHELL``, which prints a script for the shell.
+
+    The script asks the program itself, so that it never knows less than that.
+    """
+
+    @group.command("completion")
+    @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+    def completion(shell: str) -> None:
+        """Print what completes command lines in a shell."""
+        made = get_completion_class(shell)
+        assert made is not None
+        click.echo(made(group, {}, program, f"_{program.upper()}_COMPLETE").source())
 
 
 def run_command(

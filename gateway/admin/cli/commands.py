@@ -100,6 +100,18 @@ class Parser(argparse.ArgumentParser):
         self._check_options(arguments)
         return self.parse_intermixed_args(arguments)
 
+    def options(self) -> dict[str, tuple[str, bool]]:
+        """Return the options in all their spellings, but not ignored ones.
+
+        :returns: the attribute of each, and whether it has a value.
+        """
+        return {
+            option: (action.dest, action.nargs is None)
+            for action in self._actions
+            for option in action.option_strings
+            if action.dest not in ("ignored", "password_given", "defines")
+        }
+
     def error(self, message: str) -> NoReturn:
         """:raises UsageError: always."""
         raise UsageError(message)

@@ -31,6 +31,9 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   list    transactions -bn NAME
   commit  transaction -bn NAME -tid ID, rollback and forget likewise
   validate FILE  [-bn NAME]
+  completion bash
+  completion zsh
+  completion fish
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -u NAME          the administrator; asked for if not given
@@ -127,6 +130,9 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   export FILE
   plan   FILE [-prune]
   apply  FILE [-prune]
+  completion bash
+  completion zsh
+  completion fish
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -u NAME          the administrator; asked for if not given

@@ -21,18 +21,21 @@ from bridge.config.settings import PASSWORD
 from gateway.admin.cli import render_bridges as render
 from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import (
+    FILE,
     Command,
     Common,
     Parser,
     Question,
     UsageError,
     carry_out,
+    found,
     no_such,
     properties_of,
     request,
     run_program,
     run_to_the_end,
 )
+from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.definition_commands import DEFINITION_COMMANDS
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
 from gateway.admin.cli.render import table
@@ -371,6 +374,13 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         may=("-selector", "-limit", "-dmq"),
     ),
     **DEFINITION_COMMANDS,
+    **completion_commands(lambda: _vocabulary()),
+    ("validate", FILE): Command(
+        ask=request("GET", "/v1"),
+        run=lambda command, common, options: _validate(
+            common, Path(options.argument), options.bridge or None
+        ),
+    ),
     **{(operation, "bridge"): _OPERATE_BRIDGE for operation in _OPERATIONS},
     **{(operation, "link"): _OPERATE_LINK for operation in _OPERATIONS},
     ("query", "link"): Command(
@@ -518,24 +528,29 @@ def run(arguments: Sequence[str]) -> int:
     return run_program(PROGRAM, BRIDGES_SHORT, BRIDGES_LONG, arguments, _run)
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _parser() -> Parser:
     parser = Parser(PROGRAM, _VALUES, _FLAGS)
     parser.add_argument("-o", dest="properties", action="append")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _vocabulary() -> Vocabulary:
+    words = {"-t": ("jms", "stomp"), "-level": LEVELS, "--level": LEVELS}
+    return Vocabulary.of(_parser(), _COMMANDS, _PARTICULAR, words)
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
     options.properties = properties_of(options.properties or ())
     subcommand, argument = options.subcommand, options.argument
     if not subcommand:
         raise UsageError("a subcommand is missing")
     common = Common.of(PROGRAM, options)
-    if subcommand == "validate":
-        if not argument:
-            raise UsageError("validate needs the file to look at")
-        return _validate(common, Path(argument), options.bridge or None)
-    command = _COMMANDS.get((subcommand, argument))
+    if subcommand == "validate" and not argument:
+        raise UsageError("validate needs the file to look at")
+    command = found(_COMMANDS, subcommand, argument)
     if command is None:
-        raise no_such(
-            _COMMANDS, subcommand, f"{subcommand} {argument or 'without an argument'}", "validate"
-        )
+        raise no_such(_COMMANDS, subcommand, f"{subcommand} {argument or 'without an argument'}")
     _check(command, options)
     return carry_out(command, common, options)
 

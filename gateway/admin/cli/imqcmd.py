@@ -29,6 +29,7 @@ from gateway.admin.cli.commands import (
     run_program,
     run_to_the_end,
 )
+from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
 from gateway.admin.cli.instance_commands import INSTANCE_COMMANDS
 from gateway.admin.cli.render import listed, table
@@ -178,6 +179,7 @@ def _listed_branches(options: Namespace, answer: Any) -> Iterator[str]:
 #: By subcommand and argument.
 _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
     **INSTANCE_COMMANDS,
+    **completion_commands(lambda: _vocabulary()),
     ("list", "dst"): Command(
         title=lambda options: (
             f"Listing {f'the {options.type}' if options.type else 'all the'} destinations on the broker specified by:"
@@ -537,10 +539,20 @@ def run(arguments: Sequence[str]) -> int:
     return run_program(PROGRAM, BROKER_SHORT, BROKER_LONG, arguments, _run)
 
 
-def _run(arguments: Sequence[str]) -> int:
+def _parser() -> Parser:
     parser = Parser(PROGRAM, _VALUES, _FLAGS)
     parser.add_argument("-o", dest="properties", action="append")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def _vocabulary() -> Vocabulary:
+    return Vocabulary.of(
+        _parser(), _COMMANDS, _PARTICULAR, {"-t": ("q", "t"), "-pst": tuple(PAUSES)}
+    )
+
+
+def _run(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
     command = _command(options)
     common = Common.of(PROGRAM, options)
     _convert(options)

@@ -35,6 +35,7 @@ from gateway.instance.command_line import (
     PATH,
     C,
     CommandRefused,
+    add_completion,
     complain,
     run_command,
     with_instance,
@@ -128,6 +129,9 @@ _active = click.option(
 @click.group()
 def command() -> None:
     """Look after the users of an instance."""
+
+
+add_completion(command, PROGRAM)
 
 
 @command.command()
