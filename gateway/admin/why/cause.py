@@ -157,6 +157,11 @@ def why_destination(destination: Destination) -> str:
     return command("imqcmd", "why", "dst", *destination_options(destination))
 
 
+def why_link(bridge: str, link: str) -> str:
+    """Return the command that asks about a link."""
+    return command("imqcmd", "why", "link", "-bn", bridge, "-ln", link)
+
+
 def spoken(destination: Destination) -> str:
     """Return a destination as sentences name it: ``queue 'orders'``."""
     return f"{destination.kind.name.lower()} {quoted(destination.name)}"

@@ -19,6 +19,7 @@ from gateway.admin.why.cause import (
     quoted,
     selecting,
     some,
+    why_link,
 )
 from gateway.admin.why.facts import Holder
 from gateway.admin.why.selectors import Miss
@@ -127,9 +128,7 @@ def _end(holder: Holder) -> tuple[str, str]:
     """How to have back what a consumer holds."""
     if holder.link is not None:
         bridge, link = holder.link
-        return "A link has it; ask why it does not go on:", command(
-            "imqcmd", "why", "link", "-bn", bridge, "-ln", link
-        )
+        return "A link has it; ask why it does not go on:", why_link(bridge, link)
     return (
         "Have the client acknowledge, or end its connection, which gives back what it holds:",
         command("imqcmd", "destroy", "cxn", "-n", holder.connection),
@@ -180,7 +179,7 @@ def _not_running(holders: Sequence[Holder], place: PlaceFacts) -> Cause:
             f"Link {quoted(link)} of bridge {quoted(bridge)} consumes from {place.name} and takes nothing just now.",
             _figures(holders, place),
             "Ask why:",
-            command("imqcmd", "why", "link", "-bn", bridge, "-ln", link),
+            why_link(bridge, link),
         )
     outside = any(each.holds & Hold.NO_TRANSACTION for each in holders)
     why = (

@@ -7,6 +7,7 @@ that look at many things are generators, which do a little in each step.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gateway.admin.why.cause import (
     Cause,
@@ -21,6 +22,7 @@ from gateway.admin.why.cause import (
     some,
     span,
     spoken,
+    why_link,
 )
 from gateway.admin.why.consumers import PlaceFacts, consumer_causes, selector_causes
 from gateway.admin.why.facts import Facts
@@ -166,9 +168,7 @@ def _pause_causes(place: Dispatched, name: str) -> Iterator[Cause]:
         )
 
 
-def transaction_causes(
-    broker: Broker, facts: Facts, destination: Destination, found: list[Cause]
-) -> Iterator[None]:
+def transaction_causes(facts: Facts, destination: Destination, found: list[Cause]) -> Iterator[None]:
     """Look through open and prepared transactions, in short steps."""
     sent: dict[str, int] = {}
     taken: dict[str, int] = {}
@@ -266,22 +266,10 @@ def sample_causes(
         if at % at_once == 0:
             yield
     destination = facts.holders[0].consumer.spec.destination
-    causes = selector_causes(facts, every, unmatched, len(sample))
-    found += [_looking(cause, destination) for cause in causes]
-    yield
-
-
-def _looking(cause: Cause, destination: Destination) -> Cause:
     look = command("imqcmd", "list", "msg", *destination_options(destination))
-    return Cause(
-        cause.kind,
-        cause.sentence,
-        cause.figures,
-        cause.advice,
-        look,
-        cause.since_ms,
-        cause.weight,
-    )
+    causes = selector_causes(facts, every, unmatched, len(sample))
+    found += [replace(cause, command=look) for cause in causes]
+    yield
 
 
 def queue_causes(
@@ -320,7 +308,7 @@ def queue_causes(
                 else "Have the link go on that takes from it:",
                 command("imqcmd", "purge", "dst", *destination_options(destination))
                 if taker is None
-                else command("imqcmd", "why", "link", "-bn", taker[0], "-ln", taker[1]),
+                else why_link(*taker),
                 0,
                 waiting,
             )
@@ -330,7 +318,7 @@ def queue_causes(
     yield from sample_causes(queue, place, sample, found)
     found += _pause_causes(queue, name)
     found += _prepared_causes(broker, queue, [queue])
-    yield from transaction_causes(broker, facts, destination, found)
+    yield from transaction_causes(facts, destination, found)
     yield from _common(broker, queue, facts, found)
 
 
@@ -382,7 +370,7 @@ def topic_causes(
         found += subscription_causes(broker, subscription, facts)
         yield
     found += _prepared_causes(broker, topic, subscriptions)
-    yield from transaction_causes(broker, facts, destination, found)
+    yield from transaction_causes(facts, destination, found)
     yield from _common(broker, topic, facts, found)
 
 

@@ -291,7 +291,7 @@ class Explanations:
             cause = near_cause(wanted, False, near)
             if cause is not None:
                 found.append(cause)
-        await self._stepwise(transaction_causes(self._broker, facts, wanted, found))
+        await self._stepwise(transaction_causes(facts, wanted, found))
 
     async def _oldest(self, queue: PhysicalQueue) -> int:
         waiting = await self._soon(waiting_at(queue))
