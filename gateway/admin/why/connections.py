@@ -29,6 +29,7 @@ from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.sessions.connection import EmbeddedConnection
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.destination import Destination
 
 #: Consumers of one connection that are looked at.
@@ -37,7 +38,7 @@ _MOST_CONSUMERS = 200
 
 def connection_causes(
     broker: Broker, connection: EmbeddedConnection, facts: Facts, found: list[Cause]
-) -> Iterator[None]:
+) -> Steps[None]:
     """Find why a connection receives nothing or cannot send, in short steps."""
     who = facts.who(connection)
     found += _held_back(connection, who)
@@ -109,9 +110,7 @@ def _open_transactions(connection: EmbeddedConnection, who: str) -> Iterator[Cau
         )
 
 
-def _of_consumer(
-    broker: Broker, holder: Holder, facts: Facts, found: list[Cause]
-) -> Iterator[None]:
+def _of_consumer(broker: Broker, holder: Holder, facts: Facts, found: list[Cause]) -> Steps[None]:
     consumer = holder.consumer
     source = consumer.source
     if isinstance(source, TopicSubscription):

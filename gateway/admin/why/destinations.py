@@ -35,6 +35,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.properties.pause import Pause
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
@@ -168,7 +169,7 @@ def _pause_causes(place: Dispatched, name: str) -> Iterator[Cause]:
         )
 
 
-def transaction_causes(facts: Facts, destination: Destination, found: list[Cause]) -> Iterator[None]:
+def transaction_causes(facts: Facts, destination: Destination, found: list[Cause]) -> Steps[None]:
     """Look through open and prepared transactions, in short steps."""
     sent: dict[str, int] = {}
     taken: dict[str, int] = {}
@@ -244,7 +245,7 @@ def _prepared_causes(
 
 def sample_causes(
     place: Dispatched, facts: PlaceFacts, sample: Sequence[Message], found: list[Cause]
-) -> Iterator[None]:
+) -> Steps[None]:
     """Ask the selectors of a queue's consumers about a sample of what waits."""
     selectors = {
         holder.consumer.selector.text: holder.consumer.selector
@@ -279,7 +280,7 @@ def queue_causes(
     oldest_ms: int,
     sample: Sequence[Message],
     found: list[Cause],
-) -> Iterator[None]:
+) -> Steps[None]:
     """Find why messages of a queue are not delivered, in short steps.
 
     :param oldest_ms: when the oldest that waits was sent; 0 when none waits, -1 when unknown.
@@ -324,7 +325,7 @@ def queue_causes(
 
 def topic_causes(
     broker: Broker, topic: PhysicalTopic, facts: Facts, found: list[Cause]
-) -> Iterator[None]:
+) -> Steps[None]:
     """Find why messages of a topic are not delivered, in short steps."""
     destination = topic.destination
     name = spoken(destination)
@@ -444,7 +445,7 @@ def _subscribed(subscription: TopicSubscription) -> str:
 
 def _common(
     broker: Broker, physical: PhysicalQueue | PhysicalTopic, facts: Facts, found: list[Cause]
-) -> Iterator[None]:
+) -> Steps[None]:
     """What holds for queues and topics alike."""
     destination = physical.destination
     found += limit_causes(physical)

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.defer import Deferred, TimeoutError, execute
 from twisted.internet.threads import deferToThreadPool
 
 from bridge.config.model import Link
@@ -56,6 +56,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.durability.rows import BLOCK
 from gateway.broker.sessions.provider import EmbeddedProvider, waiting_at
+from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import Journal
 from gateway.messaging.dead import BRIDGE_SOURCE_MESSAGE_ID, DMQ
 from gateway.messaging.destination import Destination, Kind, Queue
@@ -368,26 +369,12 @@ class Explanations:
         except TimeoutError:
             return None
 
-    def _stepwise(self, steps: Iterator[None]) -> Deferred[None]:
+    def _stepwise(self, steps: Steps[None]) -> Deferred[None]:
         """Run steps between the work for clients."""
-        done: Deferred[None] = Deferred()
-
-        def run() -> Iterator[None]:
-            try:
-                yield from steps
-            except Exception:  # noqa: BLE001
-                # Who waits for the end is told of it.
-                done.errback()
-            else:
-                done.callback(None)
-
         if self._broker.turn.suspended:
             # Nothing is scheduled meanwhile, and no client waits for this process.
-            for _ in run():
-                pass
-        else:
-            self._broker.schedule.steps_while_time_is_left(run())
-        return done
+            return execute(_run_out, steps)
+        return self._broker.schedule.finished(steps)
 
     def _facts(self, destination: Destination | None) -> Facts:
         sources, broker = self._sources, self._broker
@@ -454,6 +441,11 @@ _OF_TARGET: Final = frozenset(
         CauseKind.TOO_LARGE,
     )
 )
+
+
+def _run_out(steps: Steps[None]) -> None:
+    for _ in steps:
+        pass
 
 
 def _links_of(bridge: Bridge) -> Iterator[LinkFacts]:

@@ -31,6 +31,7 @@ from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import JournalStanding
 from gateway.journal.schema import Level, Step
 from gateway.messaging.destination import Destination, Kind
@@ -83,7 +84,7 @@ def seq_of_id(broker: Broker, id: str) -> int:
     return int(end)
 
 
-def find_message(broker: Broker, facts: Facts, seq: int, found: list[Found]) -> Iterator[None]:
+def find_message(broker: Broker, facts: Facts, seq: int, found: list[Found]) -> Steps[None]:
     """Find where a message is, in short steps."""
     for branch in broker.branches.prepared():
         for taken in branch.taken:
@@ -403,7 +404,7 @@ def absent_causes(broker: Broker, id: str, seq: int) -> Iterator[Cause]:
         )
 
 
-def duplicate_causes(broker: Broker, id: str, found: list[Cause]) -> Iterator[None]:
+def duplicate_causes(broker: Broker, id: str, found: list[Cause]) -> Steps[None]:
     """Find a duplicate id that is remembered, in short steps."""
     for destination, seq in broker.duplicates.where(id):
         original = f"{broker.numbering.prefix}{seq}"

@@ -7,7 +7,7 @@ names are near each other. Looks at each name once, in short steps.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
@@ -23,6 +23,7 @@ from gateway.admin.why.cause import (
 )
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.destination import Destination, Kind
 
 #: Names that are compared in one step.
@@ -70,7 +71,7 @@ def find_near(
     wanted: Destination,
     destinations: Mapping[Destination, PhysicalQueue | PhysicalTopic],
     found: list[tuple[float, PhysicalQueue | PhysicalTopic]],
-) -> Iterator[None]:
+) -> Steps[None]:
     """Find destinations with nearly that name, in short steps."""
     compared = 0
     for at, physical in enumerate(list(destinations.values())):

@@ -7,11 +7,12 @@ messages. The nearest miss is the condition that alone keeps the most messages o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.admin.why.cause import quoted
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.message import Message
 from gateway.messaging.selector.selector import Selector, parse
 from gateway.messaging.selector.terms import Term, terms_of, value_of
@@ -89,7 +90,7 @@ class Miss:
         return f"the nearest miss: {nearest.sentence}{alone}"
 
 
-def misses(text: str, sample: Sequence[Message], miss: Miss) -> Iterator[None]:
+def misses(text: str, sample: Sequence[Message], miss: Miss) -> Steps[None]:
     """Ask a selector's conditions about a sample, in short steps.
 
     :param miss: is given the counts.

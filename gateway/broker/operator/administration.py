@@ -11,7 +11,7 @@ anything, a created destination has no limits, REJECT_NEWEST, and uses the dead 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ from gateway.broker.properties.names import check_name, is_wild
 from gateway.broker.properties.pause import Pause
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.sessions.session import when_durable
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -119,21 +120,9 @@ class BrokerAdministration:
         :raises AdministrationRefused: there is no such type.
         """
         kind = _kind(type) if type else None
-        done: Deferred[None] = Deferred()
-
-        def steps() -> Iterator[None]:
-            try:
-                yield from views.show_destinations(
-                    self._provider, show, kind, temporary, self._ages
-                )
-            except Exception:  # noqa: BLE001
-                # Who waits for the end is told of it.
-                done.errback()
-            else:
-                done.callback(None)
-
-        self._broker.schedule.steps_while_time_is_left(steps())
-        return done
+        return self._broker.schedule.finished(
+            views.show_destinations(self._provider, show, kind, temporary, self._ages)
+        )
 
     def destination(self, type: str, name: str) -> DestinationView:
         """Return one destination. :raises AdministrationRefused: it is unknown."""
@@ -276,9 +265,8 @@ class BrokerAdministration:
                 for each in self._broker.destinations.values()
                 if kind in (None, each.destination.kind) and each.destination != DMQ
             ]
-        paused: Deferred[int] = Deferred()
 
-        def steps() -> Iterator[None]:
+        def steps() -> Steps[int]:
             count = 0
             for each in chosen:
                 if not (each.removed or each.destination.temporary):
@@ -287,10 +275,9 @@ class BrokerAdministration:
                         self._broker.pauses.set(each, pause)
                         self._broker.rows.store_destination(each)
                 yield
-            paused.callback(count)
+            return count
 
-        self._broker.schedule.steps_while_time_is_left(steps())
-        count = await paused
+        count = await self._broker.schedule.finished(steps())
         await when_durable(self._broker.commits)
         self._broker.log.info(
             "{what} set {state} by an administrator",

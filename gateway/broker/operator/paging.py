@@ -26,6 +26,7 @@ from gateway.broker.operator.ages import Ages
 from gateway.broker.operator.views import PART, Client, ConnectionView, DestinationView
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 
@@ -146,11 +147,11 @@ class Paging:
 
     def destinations(self, wanted: Wanted) -> Deferred[Page[DestinationView]]:
         """Return a page of destinations."""
-        return self._stepped(self._destinations(wanted))
+        return self._broker.schedule.finished(self._destinations(wanted))
 
     def connections(self, wanted: Wanted) -> Deferred[Page[ConnectionView]]:
         """Return a page of connections, the newest first."""
-        return self._stepped(self._connections(wanted))
+        return self._broker.schedule.finished(self._connections(wanted))
 
     def connection(self, number: int) -> ConnectionView | None:
         """Return the connection with this id; None without one."""
@@ -161,11 +162,11 @@ class Paging:
 
     def survey(self) -> Deferred[Survey]:
         """Look at every destination."""
-        return self._stepped(self._survey())
+        return self._broker.schedule.finished(self._survey())
 
     def destination(self, type: str, name: str) -> Deferred[DestinationView]:
         """Return one destination; fails with AdministrationRefused."""
-        return self._stepped(self._destination(type, name))
+        return self._broker.schedule.finished(self._destination(type, name))
 
     def consumers(self, type: str, name: str, most: int = 200) -> tuple[list[ConsumerView], int]:
         """Return consumers of a destination, and how many there are.
@@ -202,31 +203,12 @@ class Paging:
         found = (self._broker.find(Destination(kind, name, each)) for each in (False, True))
         return next((each for each in found if each is not None), None)
 
-    def _stepped(self, steps: Iterator[T | None]) -> Deferred[T]:
-        """Run steps to their end; the last gives the result."""
-        done: Deferred[T] = Deferred()
-
-        def run() -> Iterator[None]:
-            result: T | None = None
-            try:
-                while result is None:
-                    result = next(steps)
-                    yield
-            except Exception:  # noqa: BLE001
-                # Who waits for the end is told of it.
-                done.errback()
-            else:
-                done.callback(result)
-
-        self._broker.schedule.steps_while_time_is_left(run())
-        return done
-
     def _parts(self) -> Iterator[list[_Physical]]:
         every = iter(list(self._broker.destinations.values()))
         while part := list(islice(every, PART)):
             yield part
 
-    def _destinations(self, wanted: Wanted) -> Iterator[Page[DestinationView] | None]:
+    def _destinations(self, wanted: Wanted) -> Steps[Page[DestinationView]]:
         text = wanted.text.lower()
         order = ORDERS.get(wanted.order)
         total = matched = 0
@@ -251,16 +233,16 @@ class Paging:
             )
             matched += len(keyed)
             parts.append(keyed)
-            yield None
+            yield
         merged = merge(*parts)
         for skipped in range(0, wanted.first, PART):
             for _ in islice(merged, min(PART, wanted.first - skipped)):
                 pass
-            yield None
+            yield
         rows = [views.destination(keys[-1], 0, self._ages) for keys in islice(merged, wanted.count)]
-        yield Page(rows, matched, total)
+        return Page(rows, matched, total)
 
-    def _destination(self, type: str, name: str) -> Iterator[DestinationView | None]:
+    def _destination(self, type: str, name: str) -> Steps[DestinationView]:
         physical = self._find(type, name)
         if physical is None:
             raise AdministrationRefused(f"there is no {type} '{name}'")
@@ -268,32 +250,28 @@ class Paging:
         every = iter(list(self._provider.connections))
         while part := list(islice(every, PART)):
             producers += sum(
-                [
-                    sent is physical
-                    for each in part
-                    for sent in (each.routing.producible.get(physical.destination),)
-                ]
+                [each.routing.producible.get(physical.destination) is physical for each in part]
             )
-            yield None
-        yield views.destination(physical, producers, self._ages)
+            yield
+        return views.destination(physical, producers, self._ages)
 
-    def _connections(self, wanted: Wanted) -> Iterator[Page[ConnectionView] | None]:
+    def _connections(self, wanted: Wanted) -> Steps[Page[ConnectionView]]:
         text = wanted.text.lower()
         there = list(self._provider.connections.items())
         clients: dict[int, Client] = {}
         every = iter(list(self._clients()))
         while part := list(islice(every, PART)):
             clients.update((id(client.connection), client) for client in part)
-            yield None
+            yield
         holders = self._holders()
         found: list[tuple[EmbeddedConnection, str]] = []
         for start in range(0, len(there), PART):
             for each, address in there[start : start + PART]:
                 if not text or text in _about(each, address, clients.get(id(each)), holders):
                     found.append((each, address))
-            yield None
+            yield
         found.reverse()
-        yield Page(
+        return Page(
             [
                 views.connection(each, address, clients.get(id(each)), holders.get(id(each), ""))
                 for each, address in found[wanted.first : wanted.first + wanted.count]
@@ -312,7 +290,7 @@ class Paging:
         client = next((each for each in clients if each.connection is connection), None)
         return views.connection(connection, address, client, holders.get(id(connection), ""))
 
-    def _survey(self) -> Iterator[Survey | None]:
+    def _survey(self) -> Steps[Survey]:
         found: dict[str, list[_Physical]] = {"idle": [], "stuck": [], "full": [], "paused": []}
         counts = dict.fromkeys(found, 0)
         total = messages = octets = 0
@@ -327,8 +305,8 @@ class Paging:
             for places in found.values():
                 places.sort(key=lambda each: -each.count)
                 del places[NAMED:]
-            yield None
-        yield Survey(
+            yield
+        return Survey(
             total,
             messages,
             octets,
@@ -342,7 +320,7 @@ class Paging:
 
 def _troubles(physical: _Physical) -> Iterator[str]:
     """Yield the words of what is wrong with a destination."""
-    if physical.pause.state != "RUNNING":
+    if physical.pause:
         yield "paused"
     if not physical.count:
         return

@@ -5,7 +5,7 @@ Owns the values that show them. When they are due, :mod:`gateway.broker.core.sch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
@@ -16,6 +16,7 @@ from gateway.broker.broker import Broker
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.timetable import Due
 from gateway.broker.sessions.session import when_durable
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.message import Message
 from gateway.messaging.scheduled import SCHEDULES
 from gateway.reactor.deferreds import deferred
@@ -75,17 +76,16 @@ class ScheduledAdministration:
         place = self._broker.scheduled.places.get(physical)
         if place is None:
             return ()
-        looked: Deferred[list[Due]] = Deferred()
 
-        def steps() -> Iterator[None]:
+        def steps() -> Steps[list[Due]]:
             first: list[Due] = []
             for block in place.timetable.blocks(_LOOKED_AT):
                 first = nsmallest(most, [*first, *block])
                 yield
-            looked.callback(first)
+            return first
 
-        self._broker.schedule.steps_while_time_is_left(steps())
-        due = {entry.seq: entry for entry in await looked}
+        first = await self._broker.schedule.finished(steps())
+        due = {entry.seq: entry for entry in first}
         found: list[ScheduledView] = []
         seqs = list(due)
         for start in range(0, len(seqs), _BLOCK):

@@ -21,6 +21,7 @@ from gateway.broker.operator.ages import Ages
 from gateway.broker.properties import administered_properties
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
+from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 
@@ -274,7 +275,7 @@ def show_destinations(
     kind: Kind | None,
     temporary: bool,
     ages: Ages,
-) -> Iterator[None]:
+) -> Steps[None]:
     """Show the destinations by name, queues first, in short steps.
 
     :param kind: None shows both.

@@ -7,13 +7,19 @@ Nothing is cancelled: what is due looks whether it is still wanted.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from gateway.reactor.turn import Turn
+
+T = TypeVar("T")
+
+#: Work in short steps; what it returns is its result.
+Steps: TypeAlias = Generator[None, None, T]
 
 #: Seconds of one turn; what is due and was not done then is done in the next turns, between others'
 #: work.
@@ -78,6 +84,24 @@ class Schedule:
             if self._clock.seconds() >= until:
                 self.after(0, lambda: self.steps_while_time_is_left(steps))
                 return
+
+    def finished(self, steps: Steps[T]) -> Deferred[T]:
+        """Run ``steps`` as :meth:`steps_while_time_is_left`, and tell the end.
+
+        :returns: fires with what they return, or fails as they do.
+        """
+        done: Deferred[T] = Deferred()
+
+        def run() -> Iterator[None]:
+            try:
+                result = yield from steps
+            except Exception:  # noqa: BLE001
+                done.errback()
+            else:
+                done.callback(result)
+
+        self.steps_while_time_is_left(run())
+        return done
 
     def one_step_of_all_a_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
         """Run ``steps`` that can wait, one step in a turn of the reactor.
