@@ -394,7 +394,7 @@ def request(method: str, path: Text, *parameters: str, **renamed: str) -> Ask:
 def found(
     commands: Mapping[tuple[str, str], Command], subcommand: str, argument: str
 ) -> Command | None:
-    """Return the command of these words; None where there is none."""
+    """Return the command of these words; None if they are not a command."""
     return commands.get((subcommand, argument)) or (
         commands.get((subcommand, FILE)) if argument else None
     )

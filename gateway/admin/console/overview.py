@@ -7,7 +7,7 @@ Owns what counts as wrong, its order, and the page to go to for each. Why messag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from bridge.link.status import BridgeState, LinkState
@@ -217,15 +217,12 @@ class Overview:
         if answer is None or not answer.causes:
             return trouble
         cause = answer.causes[0]
-        return Trouble(
-            trouble.severity,
-            trouble.subject,
-            cause.sentence,
-            trouble.path,
-            trouble.query,
-            cause.advice,
-            cause.command,
-            cause.since_ms,
+        return replace(
+            trouble,
+            text=cause.sentence,
+            advice=cause.advice,
+            command=cause.command,
+            since_ms=cause.since_ms,
         )
 
     async def _of_listeners(self, asked: AdminRequest) -> Sequence[Trouble]:

@@ -410,7 +410,7 @@ _TRACING_GAUGES: Final[Rows] = (("spans_waiting", "Spans that wait for the colle
 
 
 def tracing_metrics(tracer: Tracer | None) -> Iterator[Metric]:
-    """Collect the export of spans; nothing where there is none."""
+    """Collect the export of spans, if spans are exported."""
     if tracer is not None:
         samples, prefix = [((), tracer.standing())], "stomp_gateway_tracing"
         yield from _families(CounterMetricFamily, prefix, _TRACING_COUNTERS, samples)
