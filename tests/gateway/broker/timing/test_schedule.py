@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from gateway.broker.timing.schedule import Schedule
+from gateway.broker.timing.schedule import Schedule, Steps
 from gateway.reactor.turn import Turn
 
 
@@ -158,3 +158,25 @@ def test_work_that_can_wait_gets_its_turn_although_it_is_always_busy() -> None:
     assert len(done) == 3
     assert all(later - earlier > 0.09 for earlier, later in pairwise(done))
     assert not schedule.waiting
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_waits_for_work_in_steps_is_told_its_end(fails: bool) -> None:
+    clock, _, schedule = make()
+
+    def steps() -> Steps[str]:
+        for _ in range(3):
+            # Longer than a turn lasts.
+            clock.rightNow += 1
+            yield
+        if fails:
+            raise ValueError("the last step")
+        return "found"
+
+    finished = schedule.finished(steps())
+    told: list[object] = []
+    finished.addCallbacks(told.append, lambda failure: told.append(str(failure.value)))
+    assert told == []
+    for _ in range(4):
+        clock.advance(0.001)
+    assert told == ["the last step" if fails else "found"]
