@@ -241,6 +241,10 @@ def _option(given: Given, option: str, name: str) -> list[str]:
     return [option, given[name]] if given.get(name) else []
 
 
+def _use_dmq(given: Given) -> list[str]:
+    return ["-o", "useDMQ=true"] if given.get("use_dmq") else []
+
+
 def _with_properties(given: Given) -> dict[str, object]:
     properties = {name: value for name, value in given.items() if name not in _DESTINATION}
     return {**{name: given[name] for name in _DESTINATION}, "properties": properties}
@@ -283,7 +287,7 @@ _OF_DESTINATIONS: Final = (
         lambda given: [
             *_dst("purge")(given),
             *_option(given, "-selector", "selector"),
-            *(["-o", "useDMQ=true"] if given.get("use_dmq") else []),
+            *_use_dmq(given),
         ],
         _DESTINATION,
         (_SELECTOR, _USE_DMQ),
@@ -336,10 +340,7 @@ _OF_DESTINATIONS: Final = (
         "Remove {type} {name}, with its messages? Its consumers end with an error.",
         "DELETE",
         "/v1/destination",
-        lambda given: [
-            *_dst("destroy")(given),
-            *(["-o", "useDMQ=true"] if given.get("use_dmq") else []),
-        ],
+        lambda given: [*_dst("destroy")(given), *_use_dmq(given)],
         _DESTINATION,
         (_USE_DMQ,),
         lambda answer: "It is destroyed.",
