@@ -174,6 +174,7 @@ class Gateway:
             def __init__(self, *arguments: object, **named: object) -> None:
                 self.level = level
                 self.headers = self.bodies = False
+                self.tracer = None
 
             def add(self, fields: dict[str, object], octets: int = 0) -> None:
                 write(fields)

@@ -131,7 +131,7 @@ def test_the_same_tree_does_the_same(tmp_path: Path) -> None:
 
 
 def test_without_shapes_of_header_blocks_the_same_tree_does_the_same(tmp_path: Path) -> None:
-    mutate(copied(tmp_path), "gateway/stomp/transport", r", rule=varying\)", ")")
+    mutate(copied(tmp_path), "gateway/stomp", ", rule=profile.varying", "")
     with Pair(tmp_path, ROOT, ("header-order", "order", "store")) as pair:
         compare(pair, examples=60, number=3, operations=40, without=frozenset(("envelopes",)))
     assert pair.tally.counts["MESSAGE"]
