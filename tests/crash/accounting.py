@@ -38,7 +38,8 @@ def account(load: Load, found: Mapping[str, Sequence[Id]]) -> None:
         ids = list(dict.fromkeys(found[name])) if load.repeats else found[name]
         _account(place, ids, not load.elsewhere)
     _account_transactions(load, found)
-    _account_moves(load.places[MOVED_FROM], found[MOVED_FROM], found[MOVED_TO])
+    if not load.plain:
+        _account_moves(load.places[MOVED_FROM], found[MOVED_FROM], found[MOVED_TO])
 
 
 def _drain(load: Load, port: int, name: str) -> list[Id]:

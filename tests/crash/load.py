@@ -71,10 +71,14 @@ class Load:
     :param seed: of everything that varies.
     :param elsewhere: the messages are at another broker, which hands out what came later before
         what is given back. It outlives the gateway, so none are sent that would go with it.
+    :param plain: without transactions and durable subscriptions, which not every broker has.
     """
 
-    def __init__(self, port: int, epoch: int, seed: int, elsewhere: bool = False) -> None:
+    def __init__(
+        self, port: int, epoch: int, seed: int, elsewhere: bool = False, plain: bool = False
+    ) -> None:
         self.elsewhere = elsewhere
+        self.plain = plain
         #: Messages may have been sent twice.
         self.repeats = False
         self.port = port
@@ -112,18 +116,21 @@ class Load:
             Producer(self, "to-individual", "/queue/crash.individual", 5),
             Producer(self, "to-refusing", "/queue/crash.refusing", 5),
             Producer(self, "to-paused", "/queue/crash.paused", 20),
-            Producer(self, "to-mover", MOVED_FROM, 5),
-            Producer(self, "to-topic", TOPIC, 5),
-            Transactions(self, "transactions"),
             Consumer(self, "/queue/crash.auto", "auto"),
             Consumer(self, "/queue/crash.client", "client"),
             Leaver(self, "/queue/crash.client"),
             Consumer(self, "/queue/crash.individual", "client-individual"),
             Refuser(self, "/queue/crash.refusing"),
             Paused(self, "/queue/crash.paused"),
-            Mover(self, MOVED_FROM, MOVED_TO),
-            Consumer(self, TOPIC, "client", durable=True),
         ]
+        if not self.plain:
+            made += [
+                Producer(self, "to-mover", MOVED_FROM, 5),
+                Producer(self, "to-topic", TOPIC, 5),
+                Transactions(self, "transactions"),
+                Mover(self, MOVED_FROM, MOVED_TO),
+                Consumer(self, TOPIC, "client", durable=True),
+            ]
         if not self.elsewhere:
             made.append(Producer(self, "volatile", "/queue/crash.volatile", 5, persistent=False))
         for actor in made:

@@ -1,6 +1,8 @@
-"""A gateway in front of ActiveMQ is killed under load, or ActiveMQ is.
+"""A gateway in front of a broker is killed under load, or the broker is: ActiveMQ, by JMS and by
+STOMP, and RabbitMQ, by AMQP.
 
-Every message is accounted for. Order is not asked for: ActiveMQ hands out what came later before what is given back.
+Every message is accounted for. Order is not asked for: ActiveMQ hands out what came later before
+what is given back.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from tests.crash.accounting import check
 from tests.crash.load import TOPIC, Load
 from tests.gateway.front import behind
 from tests.gateway_process import GatewayProcess
-from tests.servers import ActiveMQ
+from tests.servers import ActiveMQ, RabbitMQ
 
+_KINDS = ["jms", "stomp", "amqp"]
 #: RECEIPTs before the kill.
 _RECEIPTS = 800
 
@@ -23,32 +26,42 @@ _RECEIPTS = 800
 class Pair:
     """A gateway and the broker behind it.
 
-    :param kind: how it reaches the broker: ``jms`` or ``stomp``.
+    :param kind: how it reaches the broker: ``jms``, ``stomp`` or ``amqp``.
     :param hold: seconds that clients wait for the broker.
     """
 
     def __init__(self, folder: Path, kind: str, hold: str) -> None:
-        self.broker = ActiveMQ(folder / "broker")
+        self.broker = RabbitMQ(folder / "broker") if kind == "amqp" else ActiveMQ(folder / "broker")
         self.broker.start()
-        factory = (
-            behind.activemq_by_jms(port=self.broker.openwire_port)
-            if kind == "jms"
-            else behind.activemq_by_stomp(port=self.broker.port)
-        )
+        factory = _factory(self.broker, kind)
         settings = behind.settings_for(folder / "front", factory, hold=hold)
         self.gateway = GatewayProcess(folder / "front", settings=settings)
         self._epoch = 0
 
     def load(self) -> Load:
         self._epoch += 1
-        load = Load(self.gateway.port, self._epoch, self._epoch, elsewhere=True)
+        plain = isinstance(self.broker, RabbitMQ)
+        load = Load(self.gateway.port, self._epoch, self._epoch, elsewhere=True, plain=plain)
         load.start()
         load.wait_for_receipts(_RECEIPTS)
         return load
 
+    def kill_broker(self) -> None:
+        if isinstance(self.broker, RabbitMQ):
+            self.broker.sync_queues()
+        self.broker.kill()
+
     def end(self) -> None:
         self.gateway.kill()
         self.broker.kill()
+
+
+def _factory(broker: ActiveMQ | RabbitMQ, kind: str) -> behind.Factory:
+    if isinstance(broker, RabbitMQ):
+        return behind.rabbitmq_by_amqp(port=broker.amqp_port)
+    if kind == "jms":
+        return behind.activemq_by_jms(port=broker.openwire_port)
+    return behind.activemq_by_stomp(port=broker.port)
 
 
 def pairs(tmp_path: Path, kind: str, hold: str) -> Iterator[Pair]:
@@ -60,25 +73,26 @@ def pairs(tmp_path: Path, kind: str, hold: str) -> Iterator[Pair]:
         pair.end()
 
 
-@pytest.fixture(params=["jms", "stomp"])
+@pytest.fixture(params=_KINDS)
 def survivor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     """Whose broker is not killed."""
     yield from pairs(tmp_path, request.param, "0")
 
 
-@pytest.fixture(params=["jms", "stomp"])
+@pytest.fixture(params=_KINDS)
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     yield from pairs(tmp_path, request.param, "0")
 
 
-@pytest.fixture(params=["jms", "stomp"])
+@pytest.fixture(params=_KINDS)
 def holding(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pair]:
     yield from pairs(tmp_path, request.param, "60")
 
 
-def forget_topic(load: Load) -> None:
-    """ActiveMQ answers before it writes acknowledgements of durable ones."""
-    load.places[TOPIC].gone.clear()
+def forget_unwritten(load: Load) -> None:
+    """RabbitMQ answers before it writes acknowledgements, and ActiveMQ before those of durables."""
+    for place in load.places.values() if load.plain else [load.places[TOPIC]]:
+        place.gone.clear()
 
 
 def test_the_gateway_is_killed(survivor: Pair) -> None:
@@ -94,10 +108,10 @@ def test_the_gateway_is_killed(survivor: Pair) -> None:
 def test_the_broker_is_killed(pair: Pair) -> None:
     for _ in range(2):
         load = pair.load()
-        pair.broker.kill()
+        pair.kill_broker()
         load.join()
         pair.broker.start()
-        forget_topic(load)
+        forget_unwritten(load)
         check(load, pair.gateway.port)
         said = [frame.headers["message"] for frame in load.errors]
         assert said
@@ -107,17 +121,17 @@ def test_the_broker_is_killed(pair: Pair) -> None:
 def test_both_are_killed(pair: Pair) -> None:
     load = pair.load()
     pair.gateway.kill()
-    pair.broker.kill()
+    pair.kill_broker()
     load.join()
     pair.broker.start()
     pair.gateway.start()
-    forget_topic(load)
+    forget_unwritten(load)
     check(load, pair.gateway.port)
 
 
 def test_clients_wait_for_the_broker_that_is_killed(holding: Pair) -> None:
     load = holding.load()
-    holding.broker.kill()
+    holding.kill_broker()
     holding.broker.start()
     load.wait_for_receipts(2 * _RECEIPTS)
     holding.gateway.kill()
@@ -125,7 +139,7 @@ def test_clients_wait_for_the_broker_that_is_killed(holding: Pair) -> None:
     holding.gateway.start()
     # What was on its way was sent again, and so was what was acknowledged without an answer.
     load.repeats = True
-    forget_topic(load)
+    forget_unwritten(load)
     check(load, holding.gateway.port)
     # Those with a transaction on its way are told.
     said = [frame.headers["message"] for frame in load.errors]

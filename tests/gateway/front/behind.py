@@ -57,6 +57,10 @@ def rabbitmq_by_stomp(name: str = "there") -> Factory:
     return Factory(name, f"stomp://{HOST}:{rabbitmq().port}", "guest")
 
 
+def rabbitmq_by_amqp(name: str = "there", port: int | None = None) -> Factory:
+    return Factory(name, f"amqp://{HOST}:{port or rabbitmq().amqp_port}", "guest")
+
+
 def gateway_by_stomp(port: int, name: str = "there") -> Factory:
     return Factory(name, f"stomp://{HOST}:{port}", "guest")
 
