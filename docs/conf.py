@@ -1,14 +1,17 @@
 """Sphinx's settings, and pages made from the code.
 
-These are the settings and the STOMP state table.
+These are the settings, the STOMP state table and the figures of the front page.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from docutils import nodes
 
 import gateway
 
@@ -23,9 +26,13 @@ version = release = gateway.__version__
 #: What the tests have measured is a part of a page, and none itself.
 CRASH_MATRIX = "exactly_once_matrix.rst"
 exclude_patterns = ["_build", CRASH_MATRIX]
-html_theme = "alabaster"
-html_theme_options = {"page_width": "70em", "description": "STOMP with a durable broker inside"}
-html_sidebars = {"**": ["about.html", "navigation.html", "searchbox.html"]}
+html_theme = "furo"
+html_title = f"stomp-gateway {version}"
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_copy_source = False
+#: Most blocks are typed into a terminal, or are lines of settings.
+highlight_language = "none"
 
 
 def settings_page() -> str:
@@ -109,6 +116,31 @@ def states_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+#: The rows of README's table of figures that the front page has, with what it calls them.
+FRONT_FIGURES = {
+    "queue, 100 B, non-persistent, 1→1, ack auto, varying headers": "Queue, not persistent",
+    "queue, 100 B, persistent, a receipt each, 1→1, ack auto, varying headers": "Queue, each on the disk and confirmed before the next",
+    "queue, 100 B, persistent, a receipt each, 10→1, ack auto, varying headers": "The same with ten senders",
+    "topic, 100 B, non-persistent, 1→10, ack auto, varying headers": "Topic with ten subscribers, deliveries",
+    "link, to ActiveMQ by JMS, 1 KiB, persistent, by default": "Link to ActiveMQ by JMS; theirs: bridge, shovel",
+}
+
+
+def front_figures() -> str:
+    """Return rows of the first table of figures in README."""
+    text = (HERE.parent / "README.rst").read_text().split(".. figures begin")[1]
+    _, head, _, *rows = text.split("\n\n")[2].splitlines()
+    by_name = {row[0]: row for row in (re.split(r"  +", line) for line in rows)}
+    shown = [
+        ["Messages a second", *re.split(r"  +", head)[1:4]],
+        *([called, *by_name[name][1:4]] for name, called in FRONT_FIGURES.items()),
+    ]
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 58 14 14 14", ""]
+    for row in shown:
+        lines += [f"   {'*' if index == 0 else ' '} - {cell}" for index, cell in enumerate(row)]
+    return "\n".join(lines) + "\n"
+
+
 def crash_matrix() -> str:
     """The crash matrix as it was measured last."""
     measured = HERE / CRASH_MATRIX
@@ -124,6 +156,7 @@ def generate(app: Any) -> None:
     for name, make in (
         ("settings.rst", settings_page),
         ("states.txt", states_page),
+        ("front_figures.txt", front_figures),
         ("crash_matrix.txt", crash_matrix),
     ):
         text = make()
@@ -132,5 +165,13 @@ def generate(app: Any) -> None:
             path.write_text(text)
 
 
+def contents_once(app: Any, doctree: nodes.document, page: str) -> None:
+    """Leave out a page's own contents, which the theme shows beside it."""
+    for topic in [*doctree.findall(nodes.topic)]:
+        if "contents" in topic["classes"]:
+            topic.parent.remove(topic)
+
+
 def setup(app: Any) -> None:
     app.connect("builder-inited", generate)
+    app.connect("doctree-resolved", contents_once)
