@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import util
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,27 @@ from tests import language
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_map_of_the_house_is_drawn_from_this_code() -> None:
-    spec = util.spec_from_file_location("house", ROOT / "docs" / "house.py")
+def script(name: str) -> Any:
+    """Return a script of the documentation as a module."""
+    spec = util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    house = util.module_from_spec(spec)
-    spec.loader.exec_module(house)
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_map_of_the_house_is_drawn_from_this_code() -> None:
+    house = script("house")
     drawn = (ROOT / "docs" / "house.svg").read_text(encoding="utf-8")
     assert drawn == house.draw(), "draw it again: .venv/bin/python docs/house.py"
+
+
+def test_the_pictures_are_what_the_script_draws() -> None:
+    pictures = script("pictures")
+    drawn = {f"{name}.svg": draw() for name, draw in pictures.DRAWN.items()}
+    kept = {path.name: path.read_text(encoding="utf-8") for path in pictures.FOLDER.iterdir()}
+    assert kept == drawn, "draw them again: .venv/bin/python docs/pictures.py"
 
 
 def test_the_walk_of_a_send_names_files_that_there_are() -> None:
