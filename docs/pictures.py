@@ -1,6 +1,6 @@
-"""Draw the pictures of ``docs/pictures``: bridges, a message's journey, and two phases.
+"""Draw the pictures of ``docs/pictures``.
 
-Each is one SVG file. Its colours follow the reader's system, or the theme that the reader has chosen
+They show bridges, a message's journey, and two phases. Each is one SVG file. Its colours follow the reader's system, or the theme that the reader has chosen
 on a page that has the picture in it. Run it after a change here: ``.venv/bin/python docs/pictures.py``.
 """
 

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import re
-from importlib import util
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import language
+from tests.scripts import script
 
 ROOT = Path(__file__).parents[1]
-
-
-def script(name: str) -> Any:
-    """Return a script of the documentation as a module."""
-    spec = util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_map_of_the_house_is_drawn_from_this_code() -> None:

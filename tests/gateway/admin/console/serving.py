@@ -137,14 +137,19 @@ class Failing(MessageTransformer):
 
 
 @contextmanager
-def serving(folder: Path, bridges: Mapping[str, str] | None = None) -> Iterator[Served]:
+def serving(
+    folder: Path,
+    bridges: Mapping[str, str] | None = None,
+    more: Mapping[str, str] | None = None,
+) -> Iterator[Served]:
     """A gateway with :data:`USERS` for as long as the block lasts.
 
     :param bridges: their files' texts, by name.
+    :param more: settings.
     """
     (folder / "var/lib/ext").mkdir(parents=True)
     (folder / "var/lib/ext/failing.py").write_text(_FAILING)
-    settings = {"imq.bridge.activelist": ",".join(["stomp", *(bridges or {})])}
+    settings = {"imq.bridge.activelist": ",".join(["stomp", *(bridges or {})]), **(more or {})}
     for name, text in (bridges or {}).items():
         file = folder / f"{name}.xml"
         file.write_text(text.replace("{port}", str(free_port())))

@@ -1,0 +1,157 @@
+"""Take the pictures of ``docs/screenshots``.
+
+They show the console's pages and a report, in light and dark. A gateway runs for them, with bridges, clients and messages. Beside the pictures of each page is a
+record of how it is built: its landmarks, headings, columns, links and buttons. Tests build the pages
+again and compare that, not pixels.
+
+Run it after a page has changed: ``.venv/bin/python docs/screenshots.py``. It needs Chromium, and Java
+for the report; names of views as arguments take those only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from PIL import Image
+
+from tests.chromium import Browser, browser
+from tests.gateway.admin.console.serving import SHOP, Pages, Served, client, serving
+from tests.gateway_process import ROOT
+
+FOLDER: Final = Path(__file__).parent / "screenshots"
+#: The views of the console: a path, and a text that is there when all is.
+VIEWS: Final = {
+    "now": ("/console/", "has no consumer"),
+    "destinations": ("/console/destinations", "shop.out"),
+    "bridges": ("/console/bridges", "40 moved"),
+    "dead": ("/console/dead", "I want none of these"),
+}
+REPORT: Final = "journeys"
+WIDTH: Final = 1_080
+#: Of the window, so that a short page has a small picture.
+LOW: Final = 400
+#: Of a long page the upper part is shown.
+HEIGHT: Final = 1_300
+COLOURS: Final = 128
+
+#: How a page is built, without what changes with its figures.
+STRUCTURE: Final = """(() => {
+  const plain = (one) => one.textContent.replace(/\\s+/g, ' ').trim();
+  const all = (what, where) => [...(where || document).querySelectorAll(what)];
+  const shown = (what) => [...new Set(all(what).map(plain))];
+  return {
+    title: document.title,
+    landmarks: all('header, nav, main, footer').map((one) =>
+      one.localName + (one.ariaLabel ? ' ' + one.ariaLabel : '')),
+    views: shown('nav a'),
+    headings: all('h1, h2, h3').map((one) => one.localName + ' ' + plain(one)),
+    columns: all('table').map((one) => all('thead th', one).map(plain)),
+    buttons: shown('button, a.button'),
+    fields: [...new Set(all('input, select').map((one) => one.name).filter((one) => one))],
+  };
+})()"""
+
+
+@contextmanager
+def shop(folder: Path) -> Iterator[Served]:
+    """A gateway with messages that wait, that are moved, and that are dead."""
+    with (
+        serving(folder, {"shop": SHOP}, {"imq.journal.level": "all"}) as served,
+        client(served, **{"client-id": "billing"}) as consumer,
+        client(served) as sender,
+    ):
+        sender.put("/queue/orders", *(f"order {number}" for number in range(120)))
+        sender.put("/queue/invoices", *(f"invoice {number}" for number in range(35)))
+        sender.put("/queue/shop.in", *(f"order {number}" for number in range(40)))
+        sender.put("/queue/shop.bad", "order A", "order B", "order C")
+        sender.put("/queue/refused", "order X")
+        consumer.subscribe("/queue/refused", id="refused", ack="client-individual")
+        consumer.settle("NACK", consumer.message(), requeue="false")
+        consumer.subscribe(
+            "/queue/invoices", id="invoices", ack="client", **{"prefetch-count": "20"}
+        )
+        consumer.ack(consumer.messages(20)[9])
+        consumer.sync()
+        sender.sync()
+        yield served
+
+
+def structure(page: Browser) -> Any:
+    """Return how the page in the browser is built."""
+    return page.run(STRUCTURE)
+
+
+def views(pages: Pages, names: Sequence[str] = tuple(VIEWS)) -> Iterator[tuple[str, bool]]:
+    """Show each view in light and dark.
+
+    :returns: its name, and whether it is dark.
+    """
+    for name in names:
+        path, text = VIEWS[name]
+        for dark in (False, True):
+            pages.go(path, width=WIDTH, dark=dark)
+            pages.until_text(text)
+            yield name, dark
+
+
+def take(page: Browser, name: str, *, dark: bool) -> None:
+    """Write the picture of a page, and the record of how it is built."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Image.open(BytesIO(page.picture(Path(folder, "page.png")).read_bytes()))
+        part = whole.convert("RGB").crop((0, 0, whole.width, min(whole.height, HEIGHT)))
+        file = FOLDER / f"{name}-{'dark' if dark else 'light'}.png"
+        part.quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    record = json.dumps(structure(page), indent=2, ensure_ascii=False) + "\n"
+    FOLDER.joinpath(f"{name}.json").write_text(record, encoding="utf-8")
+
+
+def report(served: Served, folder: Path) -> Path:
+    """End a gateway, and return the report of its messages' journeys."""
+    served.gateway.signal(signal.SIGTERM)
+    served.gateway.wait()
+    program = "import sys; from pipeline.command import main; sys.exit(main())"
+    command = ("-c", program, "journeys", served.gateway.directory / "journal")
+    subprocess.run(
+        [sys.executable, *command, "--report", folder],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return folder / f"{REPORT}.html"
+
+
+def main(wanted: Sequence[str]) -> None:
+    """Take the pictures of these views, or of all."""
+    with ExitStack() as ending:
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory()))
+        served = ending.enter_context(shop(folder / "gateway"))
+        page = ending.enter_context(browser(folder / "browser", here=True))
+        pages = Pages(page, served)
+        pages.log_in("admin")
+        for name, dark in views(pages, [name for name in VIEWS if name in wanted]):
+            page.resize(WIDTH, LOW)
+            page.until("[...document.querySelectorAll('.chart')].every((one) => one.dataset.drawn)")
+            take(page, name, dark=dark)
+        if REPORT in wanted:
+            made = report(served, folder / "reports")
+            reader = ending.enter_context(browser(folder / "reader"))
+            for dark in (False, True):
+                reader.open(made, width=WIDTH, height=LOW, dark=dark)
+                take(reader, REPORT, dark=dark)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or [*VIEWS, REPORT])
