@@ -1,0 +1,330 @@
+"""Every command and snippet of every page is run or read by a test.
+
+Some tests run all blocks of a page; :data:`RUN` names them. The others are read here by the parser
+that reads them in earnest: commands by the command, settings and rules by the gateway, XML by the
+DTD, frames by the parser of STOMP. :data:`NOT_READ` has the rest, with the reason. A block that is
+new, and none of these, fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+from lxml import etree
+
+from bridge.config.document import declarations
+from certs import command as imqkeytool
+from gateway import dbmgr
+from gateway.admin.cli import imqbridgemgr, imqcmd
+from gateway.broker.security import usermgr
+from gateway.broker.security.access import AccessRules
+from gateway.configuration import read_settings
+from gateway.instance.layout import Layout
+from gateway.stomp.wire.frame import Version
+from gateway.stomp.wire.grammar import Limits
+from gateway.stomp.wire.parser import FrameParser
+from gateway.tap import Options
+from pipeline import command as gateway_pipeline
+from tests.documented_blocks import COMMANDS, PAGES, ROOT, Block, blocks
+
+pytestmark = pytest.mark.slow
+
+#: Languages of which a test runs each block of a page.
+RUN: Final = {
+    ("pipeline_questions", "python"): "tests/pipeline/test_questions.py",
+    ("pipeline_questions", "sql"): "tests/pipeline/test_questions.py",
+    ("README", "python"): "tests/test_documentation.py",
+}
+#: Which test runs the files that pages include; a folder stands for all in it.
+FILES: Final = {
+    "cookbook": "tests/end_to_end/test_cookbook.py",
+    "tutorial": "tests/end_to_end/test_tutorial.py",
+    "first_session.py": "tests/test_documentation.py",
+    "spelled_out.py": "tests/test_documentation.py",
+    "moving_broker.py": "tests/test_documented_bridges.py",
+    "written_down.py": "tests/test_documented_bridges.py",
+    "by_country.py": "tests/test_documented_bridges.py",
+}
+
+SYNTAX: Final = "a synopsis"
+SHOWN: Final = "what a program prints"
+DRAWN: Final = "a drawing in text"
+INSTALLS: Final = "installs packages, or needs them made"
+SERVICE: Final = "starts a service of the machine"
+CLUSTER: Final = "needs a cluster"
+ELSEWHERE: Final = "a file of another program"
+SHELL: Final = "several programs, some of which are others'"
+MEASURES: Final = "measures for minutes"
+SPARK: Final = "a part of a program with Spark"
+#: Blocks that no test reads: the page, the first line, the reason.
+NOT_READ: Final[dict[tuple[str, str], str]] = {
+    ("bridgemgr", "imqbridgemgr SUBCOMMAND ARGUMENT [options]"): SYNTAX,
+    ("bridgemgr", "Listing the bridges on the broker specified by:"): SHOWN,
+    ("bridgemgr", "curl -u admin -X POST -H 'Content-Type: application/json' -d"): SHELL,
+    ("bridgemgr", "scrape_configs:"): ELSEWHERE,
+    ("console", "http://127.0.0.1:7677/"): SERVICE,
+    ("console", "audit: otto from 127.0.0.1 did in the console: imqcmd purge "): SHOWN,
+    ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): INSTALLS,
+    ("cookbook", "java -Dactivemq.home=/usr/share/activemq -Dactivemq.base=/tm"): SERVICE,
+    ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): ELSEWHERE,
+    ("exactly_once", "link orders is transacted, and cannot be: its target, connec"): SHOWN,
+    ("exactly_once", "------------------------------------------------------------"): SHOWN,
+    ("exactly_once", "Quality of Service      ONCE_AND_ONLY_ONCE"): SHOWN,
+    ("first_bridge", "cd docs/tutorial"): SHELL,
+    ("from_openmq", "keytool -exportcert -rfc -keystore old/etc/keystore -alias A"): SHELL,
+    ("front", "clients --- TCP, TLS, WebSocket --- load balancer --- gatewa"): DRAWN,
+    ("high_availability", "CREATE ROLE mq LOGIN PASSWORD '...';"): ELSEWHERE,
+    ("high_availability", "standing by: east owns broker orders since 2026-11-26 11:44:"): SHOWN,
+    ("high_availability", "[Unit]"): ELSEWHERE,
+    ("high_availability", "$ curl -s http://west:7680/ready"): SHELL,
+    ("high_availability", "backend stomp"): ELSEWHERE,
+    ("high_availability", "Broker ID    Cluster ID    Process    State      Owner Since"): SHOWN,
+    ("high_availability", "bridge to_erp is not started: /etc/mq/to_erp.xml: expected w"): SHOWN,
+    ("high_availability", "Bridge Name    Bridge Type    Bridge State    Owner"): SHOWN,
+    ("high_availability", "cd /var/lib/mq/instances/imqbroker"): SHELL,
+    ("imqcmd", "imqcmd SUBCOMMAND ARGUMENT [options]"): SYNTAX,
+    ("imqcmd", "Listing all the destinations on the broker specified by:"): SHOWN,
+    ("imqcmd", "------------------------------------------------------------"): SHOWN,
+    ("imqcmd", "~ access rules"): SHOWN,
+    ("imqcmd", "source <(imqcmd completion bash)"): SHELL,
+    ("imqdbmgr", "imqdbmgr COMMAND [tbl] [options]"): SYNTAX,
+    ("installation", "apt install ./build/deb/stomp-gateway_*.deb"): INSTALLS,
+    ("installation", "systemctl enable --now stomp-gateway.socket"): SERVICE,
+    ("installation", "podman build -f packaging/container/Containerfile -t stomp-g"): INSTALLS,
+    ("installation", "podman exec -it mq imqusermgr add -u alice -g users"): SERVICE,
+    ("jmsbridge", 'shop.xml:4: target of link "orders", attribute destination-r'): SHOWN,
+    ("jmsbridge", "jmsbridge"): DRAWN,
+    ("jmsbridge", "[options.entry_points]"): ELSEWHERE,
+    ("jmsbridge", "message ID1 was transferred by link orders, as ID2"): SHOWN,
+    ("jmsbridge", "link orders: message ID1 is dead and in no dead message queu"): SHOWN,
+    ("journal", "jq -c --arg id ID-4f1c2a9d8e7b6a50-512 'select(any(.ids[]?; "): SHELL,
+    ("journal", 'jq -r \'select(.steps | index("dead") or index("expired"))'): SHELL,
+    ("monitoring", "rule_files:"): ELSEWHERE,
+    ("operations", "python3 -m venv /opt/stomp-gateway"): INSTALLS,
+    ("operations", "python3 -m pip wheel --no-deps ."): INSTALLS,
+    ("operations", "twistd --nodaemon --pidfile= stomp-gateway --varhome /var/li"): SHELL,
+    ("operations", "<varhome>/instances/<instance>/"): DRAWN,
+    ("operations", "INFO [gateway.stomp.connection] 4f1c... at 192.0.2.7:41822 o"): SHOWN,
+    ("operations", "INFO [gateway.stomp.connection] and 1990 more from 3 address"): SHOWN,
+    ("operations", '{"time":"2026-01-31T12:00:00.250Z","level":"WARNING","logger'): SHOWN,
+    ("operations", "$ printf '101\\n' | nc localhost 7676"): SHELL,
+    ("pipeline", "cd \"$(python -c 'import pipeline, os; print(os.path.dirname("): SHELL,
+    ("pipeline", "gateway-pipeline ingest --journal DIR [--journal DIR ...] --"): SYNTAX,
+    ("pipeline", "gateway-pipeline journeys EVENTS... [--destination queue:NAM"): SYNTAX,
+    ("pipeline_cluster", "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar"): CLUSTER,
+    ("pipeline_cluster", "python3.12 -m venv /tmp/environment"): CLUSTER,
+    ("pipeline_cluster", "export HADOOP_CONF_DIR=/etc/hadoop/conf JAVA_HOME=/opt/java-"): CLUSTER,
+    ("pipeline_cluster", "spark-submit --master yarn --deploy-mode cluster \\"): CLUSTER,
+    ("pipeline_cluster", "FROM apache/spark:4.0.0-scala2.13-java17-ubuntu AS spark"): CLUSTER,
+    ("pipeline_cluster", "kubectl create namespace messaging"): CLUSTER,
+    ("pipeline_reconcile", "Reconciliation of links"): SHOWN,
+    ("pipeline_source", '.option("properties", "region string, amount double, pieces '): SPARK,
+    ("pipeline_source", ">>> query.lastProgress.sources[0].latestOffset"): SHOWN,
+    ("stomp", "SUBSCRIBE                              MESSAGE"): DRAWN,
+    ("stomp", "SUBSCRIBE                          MESSAGE                  "): DRAWN,
+    ("stomp", "requester                                            respond"): DRAWN,
+    ("tracing", "python -m benchmarks.pairs build/compiled build/compiled --o"): MEASURES,
+    ("users", 'client.publish({ destination: "/session/token", body: await '): ELSEWHERE,
+    ("websocket", "const client = new StompJs.Client({"): ELSEWHERE,
+    ("why", "Why messages of queue 'orders' are not delivered:"): SHOWN,
+    ("why", "taken = out + dead + not transferred + in doubt + held"): DRAWN,
+    ("README", "python3 -m venv ~/gateway"): INSTALLS,
+}
+
+
+def _accepted(group: click.Group, words: Sequence[str]) -> None:
+    """Have a command parse its words, and do nothing."""
+    if words == ["--help"]:
+        return
+    name, command, rest = group.resolve_command(
+        click.Context(group),
+        [word.replace("-varhome", "--varhome") if word == "-varhome" else word for word in words],
+    )
+    assert command is not None
+    with suppress(click.exceptions.Exit):
+        command.make_context(name, list(rest)).close()
+
+
+def _asked(run: Callable[[list[str]], int], words: Sequence[str], passfile: Path) -> None:
+    """Have a command parse its words, and find no broker."""
+    kept = [
+        word for at, word in enumerate(words) if not {"-passfile", "-b"} & {word, words[at - 1]}
+    ]
+    user = [] if "-u" in kept else ["-u", "admin"]
+    run([*kept, *user, "-f", "-passfile", str(passfile), "-b", "127.0.0.1:1"])
+
+
+GROUPS: Final[dict[str, click.Group]] = {
+    "imqdbmgr": dbmgr.command,
+    "imqkeytool": imqkeytool.command,
+    "imqusermgr": usermgr.command,
+    "gateway-pipeline": gateway_pipeline.group,
+}
+BROKERS: Final[dict[str, Callable[[list[str]], int]]] = {
+    "imqcmd": imqcmd.run,
+    "imqbridgemgr": imqbridgemgr.run,
+}
+#: What a command says that has understood its words: there is no broker, and no such file.
+UNDERSTOOD: Final = "no broker answers at 127.0.0.1:1|expected a file that can be read|No such file"
+#: What else is read: targets of the Makefile, extras of the package, and files of the checkout.
+READ: Final = (*COMMANDS, "make", "pip", ".venv/bin/python")
+SETTING: Final = re.compile(r"(?:-D)?imq\.[\w.-]+=.*")
+RULE: Final = re.compile(r"(?:queue|topic|connection)\.\S+=\S+")
+
+
+def program(line: str) -> str:
+    """Return the program that a line starts."""
+    return line.split()[0] if line.split() else ""
+
+
+def kind(block: Block) -> str:
+    """Return how a block is read; "" if it is not."""
+    lines = [line for line in block.text.splitlines() if line.strip() and line[0] != "#"]
+    if (block.page, block.language) in RUN or block.language == "file":
+        return "run"
+    if lines and all(SETTING.fullmatch(line) for line in lines):
+        return "settings"
+    if lines and all(RULE.fullmatch(line) for line in lines):
+        return "rules"
+    if not re.search(r"\[options\]|\.\.\.\]|SUBCOMMAND|\[tbl\]|\[--", block.text) and any(
+        program(line) in READ for line in block.typed
+    ):
+        return "commands"
+    if block.language in ("toml", "json"):
+        return block.language
+    if block.text.startswith("{") and "..." not in block.text:
+        return "json"
+    if re.match(r"(?s)<(?!varhome)(?!.*\.\.\.).*(?:/>|</[\w-]+>)$", block.text):
+        return "xml"
+    if block.language == "python" or block.page == "pipeline_tables":
+        return "python"
+    if re.match(r"(?:SEND|SUBSCRIBE)\n(?:[\w-]+:.*\n?)+", block.text):
+        return "frame"
+    return ""
+
+
+BLOCKS: Final = [block for page in PAGES for block in blocks(page)]
+
+
+def of(wanted: str) -> list[Any]:
+    return [
+        pytest.param(block, id=f"{block.page}: {block.first[:40]}")
+        for block in BLOCKS
+        if kind(block) == wanted
+    ]
+
+
+def test_each_block_is_run_or_read_or_declared() -> None:
+    found = [(block.page, block.first) for block in BLOCKS if not kind(block)]
+    new = [each for each in found if each not in NOT_READ]
+    gone = [each for each in NOT_READ if each not in found]
+    assert (new, gone) == ([], []), "read it here, run it in a test, or say why not in NOT_READ"
+
+
+@pytest.mark.parametrize("block", of("run"))
+def test_the_tests_that_run_it_are_there(block: Block) -> None:
+    path = block.text
+    test = (
+        RUN.get((block.page, block.language))
+        or FILES[path if path in FILES else path.split("/")[0]]
+    )
+    assert (ROOT / test).exists()
+    assert block.language != "file" or (ROOT / "docs" / path).exists()
+
+
+@pytest.mark.parametrize("block", of("settings"))
+def test_settings_are_known(block: Block, tmp_path: Path) -> None:
+    layout = Layout(tmp_path, "one")
+    layout.create()
+    lines = [
+        re.sub("^-D", "", line)
+        for line in block.text.splitlines()
+        if SETTING.fullmatch(line) and not re.search("password|imq.cluster.url", line)
+    ]
+    layout.settings.write_text("".join(f"{line}\n" for line in lines))
+    _, *rest = read_settings(layout, [])
+    assert [each for each in rest if each and "no effect" in str(each)] == []
+
+
+@pytest.mark.parametrize("block", of("rules"))
+def test_rules_are_rules(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "accesscontrol.properties"
+    file.write_text(f"version=JMQFileAccessControlModel/100\n{block.text}\n")
+    AccessRules(file).load()
+
+
+@pytest.mark.parametrize("block", of("commands"))
+def test_commands_are_understood(
+    block: Block, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passfile = tmp_path / "passfile"
+    passfile.touch(0o600)
+    passfile.write_text("imq.imqcmd.password=secret\nimq.imqbridgemgr.password=secret\n")
+    for line in block.typed:
+        if program(line) in READ:
+            _understood(line, passfile)
+            said = capsys.readouterr().err
+            assert re.search(UNDERSTOOD, said) or not said, f"{line}: {said}"
+
+
+def _understood(line: str, passfile: Path) -> None:
+    name, *words = shlex.split(re.split(r" [|>] ", line)[0].removesuffix("&"))
+    if name in GROUPS:
+        _accepted(GROUPS[name], words)
+    elif name in BROKERS:
+        _asked(BROKERS[name], words, passfile)
+    elif name == "stomp-gateway":
+        Options().parseOptions(words)
+    elif name == "make":
+        assert f"\n{words[0]}:" in (ROOT / "Makefile").read_text()
+    elif name == "pip":
+        for extra in re.findall(r"[a-z]+", "".join(re.findall(r"\[([\w,]+)\]", line))):
+            assert f"\n{extra} =\n" in (ROOT / "setup.cfg").read_text()
+    else:
+        assert (ROOT / words[0]).exists()
+
+
+@pytest.mark.parametrize("block", of("json"))
+def test_json_is_json(block: Block) -> None:
+    for line in re.split(r"\n(?=\{)", block.text):
+        json.loads(line)
+
+
+@pytest.mark.parametrize("block", of("python"))
+def test_python_is_python(block: Block) -> None:
+    ast.parse(block.text)
+
+
+@pytest.mark.parametrize("block", of("frame"))
+def test_frames_are_frames(block: Block) -> None:
+    head, _, body = block.text.partition("\n\n")
+    parser = FrameParser(Limits(), Version.V1_2)
+    parser.receive(f"{head}\n\n{body}\0".encode())
+    frame = parser.next()
+    assert frame is not None
+    assert frame.head.command in ("SEND", "SUBSCRIBE")
+
+
+@pytest.mark.parametrize("block", of("toml"))
+def test_toml_is_toml(block: Block) -> None:
+    assert tomllib.loads(block.text)
+
+
+@pytest.mark.parametrize("block", of("xml"))
+def test_each_element_and_attribute_is_declared(block: Block) -> None:
+    text = re.sub(r"<[?!](?:xml|DOCTYPE).*?>", "", block.text)
+    declared = declarations()
+    # The start of an element may stand alone.
+    page = etree.fromstring(f"<page>{text}</page>", etree.XMLParser(recover=True))
+    for element in page.iterdescendants(tag=etree.Element):
+        assert set(element.attrib) <= set(declared[str(element.tag)].attributes), element.tag
