@@ -4,6 +4,8 @@ queue, opened in a browser.
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ import pytest
 
 from pipeline.command import main
 from tests.chromium import opened
+from tests.gateway_process import ROOT
 from tests.pipeline.delivery_steps import LINKS, QUEUES, TOOK, write_steps
 from tests.pipeline.generated import Truth, write_journal
 from tests.pipeline.graveyard import BROKER_DMQ, Graveyard
@@ -156,6 +159,16 @@ def test_each_delivery_step_is_counted_and_timed(spark: SparkSession, tmp_path: 
     for number, step in since.items():
         found = [float(text.split()[0]) for text in drawn[number][1:]]
         assert found == pytest.approx(TOOK[step], rel=0.06)
+    # The picture in the documentation is of such a page.
+    kept = json.loads((ROOT / "docs" / "screenshots" / "journeys.json").read_text())
+    pictured = {each.removeprefix("h2 ") for each in kept["headings"] if each.startswith("h2 ")}
+    timed = re.compile(r"(?<=Messages per )\w+|(?<=Latency by )(?:second|minute|hour|day)")
+    pictured, here = (
+        {timed.sub("time", each) for each in found} for found in (pictured, set(page.headings))
+    )
+    # Nothing was lost or slow there.
+    assert here - pictured == {"Lost", "Slow"}
+    assert pictured <= here
     # The links, of which the rows say it in numbers.
     links = {row[1]: row for row in page.rows("Links, and what became of their messages") if row[2]}
     assert set(links) == set(LINKS)

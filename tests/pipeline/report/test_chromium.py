@@ -5,6 +5,7 @@ There is no word on the console, no request, and something to be seen.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -19,6 +20,7 @@ from pipeline.report.page import write_page
 from pipeline.summary import Chart, Summary, Table
 from tests.chromium import Browser, browser
 from tests.pipeline.report.samples import HOSTILE, HOURS, START, WHEN, flow, summaries
+from tests.scripts import script
 
 pytestmark = pytest.mark.process
 
@@ -480,3 +482,13 @@ def test_a_figure_of_any_length_is_in_one_line(
         "[...document.querySelectorAll('.figures dd')].map(d => d.scrollWidth > d.clientWidth)"
     )
     assert cut == [False, True]
+
+
+def test_the_picture_in_the_documentation_is_of_such_a_page(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    shown(chromium, summaries()["journeys"], tmp_path)
+    screenshots = script("screenshots")
+    built = screenshots.structure(chromium)
+    kept = json.loads(screenshots.FOLDER.joinpath(f"{screenshots.REPORT}.json").read_text())
+    assert built["landmarks"] == kept["landmarks"]
