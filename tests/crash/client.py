@@ -58,6 +58,9 @@ class Client:
     :param receive_buffer: octets of the kernel's buffer, None for its own choice.
     """
 
+    #: What is done about headers that are no UTF-8, as :meth:`bytes.decode` has it.
+    undecodable = "strict"
+
     def __init__(
         self,
         port: int,
@@ -206,7 +209,7 @@ class Client:
         end = buffer.find(b"\n\n")
         if end < 0:
             return None
-        command, *lines = buffer[:end].decode().split("\n")
+        command, *lines = buffer[:end].decode(errors=self.undecodable).split("\n")
         headers: dict[str, str] = {}
         for line in lines:
             name, _, value = line.partition(":")
