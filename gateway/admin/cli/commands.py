@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from gateway import __version__
 from gateway.admin.cli.client import AdminClient, AdminError, broker_address, find
+from gateway.admin.cli.contexts import ContextRefused, applied
 from gateway.admin.cli.render import broker_table
 from gateway.instance import passfile
 from gateway.instance.settings import printable
@@ -50,6 +51,7 @@ class UsageError(Exception):
 #: are for a JVM.
 _VALUES: Final = {
     "-b": "broker",
+    "-context --context": "context",
     "-u": "user",
     "-passfile --passfile": "passfile",
     "-cacert --cacert": "cacert",
@@ -60,6 +62,8 @@ _VALUES: Final = {
     "-vmargs": "ignored",
     "-jmqhome": "ignored",
 }
+#: Subcommands that ask no broker, so that it does not matter which one is meant.
+_WITHOUT_BROKER: Final = ("context", "completion", "validate")
 #: Options without a value, likewise.
 _FLAGS: Final = {
     "-f": "force",
@@ -87,6 +91,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog, allow_abbrev=False, add_help=False)
         self.add_argument("subcommand", nargs="?", default="")
         self.add_argument("argument", nargs="?", default="")
+        self.add_argument("more", nargs="?", default="")
         for names, attribute in {**_VALUES, **values}.items():
             self.add_argument(*names.split(), dest=attribute)
         for names, attribute in {**_FLAGS, **flags}.items():
@@ -98,7 +103,10 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, arguments: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
         """:raises UsageError: the arguments are not what was added."""
         self._check_options(arguments)
-        return self.parse_intermixed_args(arguments)
+        parsed = self.parse_intermixed_args(arguments)
+        if parsed.more and parsed.subcommand != "context":
+            raise UsageError(f"unrecognized arguments: {parsed.more}")
+        return parsed
 
     def options(self) -> dict[str, tuple[str, bool]]:
         """Return the options in all their spellings, but not ignored ones.
@@ -156,6 +164,11 @@ class Common:
             raise UsageError(
                 "-p is refused: other users of this machine can see a password that is given there; use -passfile, or be asked"
             )
+        try:
+            if parsed.subcommand not in _WITHOUT_BROKER:
+                parsed = applied(parsed, os.environ)
+        except ContextRefused as error:
+            raise UsageError(str(error)) from None
         try:
             host, port = broker_address(parsed.broker or "")
         except AdminError as error:

@@ -36,6 +36,7 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   completion fish
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
+  -context NAME    the broker of a context, see 'imqcmd context add'; also by IMQ_CONTEXT
   -u NAME          the administrator; asked for if not given
   -passfile FILE   has imq.imqbridgemgr.password; asked for if not given
   -bn NAME         the bridge          -ln NAME   the link
@@ -130,11 +131,16 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   export FILE
   plan   FILE [-prune]
   apply  FILE [-prune]
+  context add NAME [-b HOST:PORT] [-u NAME] [-passfile FILE] [-cacert FILE] [-secure]
+  context use NAME
+  context list
+  context remove NAME
   completion bash
   completion zsh
   completion fish
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
+  -context NAME    the broker of a context, see 'imqcmd context add'; also by IMQ_CONTEXT
   -u NAME          the administrator; asked for if not given
   -passfile FILE   has imq.imqcmd.password; asked for if not given
   -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the service, the
@@ -164,6 +170,10 @@ BROKER_LONG: Final = (
     BROKER_SHORT
     + """
 Examples:
+
+  Name a broker and how it is reached, and use it from now on:
+      imqcmd context add test -b myhost:8886 -u admin -passfile /etc/mq/passfile
+      imqcmd context use test
 
   All destinations of the broker whose port mapper is at myhost:8886, temporary ones, too:
       imqcmd list dst -tmp -b myhost:8886 -u admin

@@ -30,6 +30,7 @@ from gateway.admin.cli.commands import (
     run_to_the_end,
 )
 from gateway.admin.cli.completion import Vocabulary, completion_commands
+from gateway.admin.cli.context_commands import CONTEXT_COMMANDS
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
 from gateway.admin.cli.instance_commands import INSTANCE_COMMANDS
 from gateway.admin.cli.render import listed, table
@@ -179,6 +180,7 @@ def _listed_branches(options: Namespace, answer: Any) -> Iterator[str]:
 #: By subcommand and argument.
 _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
     **INSTANCE_COMMANDS,
+    **CONTEXT_COMMANDS,
     **completion_commands(lambda: _vocabulary()),
     ("list", "dst"): Command(
         title=lambda options: (
