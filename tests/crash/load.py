@@ -166,7 +166,7 @@ class Load:
 
 
 class Actor:
-    """A client on its thread; nothing is known of it but what its places and groups record."""
+    """A client on its thread, known by what its places and groups record."""
 
     headers: dict[str, str] = {}  # noqa: RUF012
     receive_buffer: int | None = None
@@ -275,7 +275,7 @@ class Producer(Actor):
 
 
 class Transactions(Actor):
-    """Sends to two queues within transactions, of which every third is aborted."""
+    """Sends to two queues in transactions, and aborts every third."""
 
     PLACES = ("/queue/crash.tx-a", "/queue/crash.tx-b")
 
@@ -443,7 +443,7 @@ class Paused(Consumer):
 
 
 class Mover(Actor):
-    """Moves messages from one queue to another: consumed and sent in one transaction."""
+    """Consumes from one queue and sends to another in one transaction."""
 
     def __init__(self, load: Load, source: str, target: str) -> None:
         super().__init__(load)

@@ -42,7 +42,7 @@ def declare(port: int, destination: str) -> None:
 
 
 class LenientClient(Client):
-    """Of RabbitMQ, which shows parts of AMQP messages as values that are no UTF-8."""
+    """A client for RabbitMQ, some of whose header values are no UTF-8."""
 
     undecodable = "replace"
 

@@ -73,6 +73,7 @@ def drop_in(machine: Machine, text: str) -> None:
     machine.run("systemctl", "daemon-reload")
 
 
+@pytest.mark.long
 def test_an_installed_gateway_serves(installed: Machine) -> None:
     assert installed.run("systemctl", "is-active", SERVICE).stdout == "active\n"
     assert installed.run("systemctl", "is-enabled", SERVICE).stdout == "enabled\n"
@@ -117,6 +118,7 @@ def test_an_installed_gateway_serves(installed: Machine) -> None:
     installed.run("systemctl", "start", SERVICE)
 
 
+@pytest.mark.long
 def test_what_the_unit_forbids_is_forbidden(installed: Machine) -> None:
     """As the kernel sees it, and not as the unit says it."""
     pid = shown(installed, "MainPID")["MainPID"]
@@ -167,6 +169,7 @@ def test_a_gateway_that_dies_or_hangs_is_started_again(installed: Machine) -> No
     installed.run("systemctl", "revert", SERVICE)
 
 
+@pytest.mark.long
 def test_a_wrong_setting_is_said_once(installed: Machine) -> None:
     installed.path("/etc/default/stomp-gateway").write_text(
         'STOMP_GATEWAY_OPTIONS="-Dimq.portmapper.port=many"\n'
@@ -202,6 +205,7 @@ def test_clients_wait_at_the_socket(installed: Machine) -> None:
     installed.run("systemctl", "restart", SERVICE)
 
 
+@pytest.mark.long
 def test_the_units_are_in_order(installed: Machine) -> None:
     units = [f"/usr/lib/systemd/system/stomp-gateway.{kind}" for kind in ("service", "socket")]
     verified = installed.run("systemd-analyze", "verify", *units)
@@ -213,6 +217,7 @@ def test_the_units_are_in_order(installed: Machine) -> None:
     assert float(level[1]) < 2
 
 
+@pytest.mark.long
 def test_it_is_removed_and_purged(installed: Machine) -> None:
     installed.path("/etc/default/stomp-gateway").write_text("STOMP_GATEWAY_OPTIONS=''\n")
     use(installed)

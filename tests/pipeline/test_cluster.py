@@ -113,6 +113,7 @@ def test_messages_are_received_by_an_executor_of_a_job_by_spark_submit(
     assert cluster.finished()[-1] == "archive"
 
 
+@pytest.mark.long
 def test_what_an_executor_cannot_do_is_one_line(cluster: Cluster, tmp_path: Path) -> None:
     with GatewayProcess(tmp_path / "var") as gateway:
         broker = Broker(gateway.port, {})

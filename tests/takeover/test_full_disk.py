@@ -153,6 +153,7 @@ def test_senders_wait_and_acknowledgements_are_confirmed(machines: Machines) -> 
     taker.close()
 
 
+@pytest.mark.long
 def test_another_process_takes_over_while_the_disk_is_full(
     machines: Machines, disk: FullDisk
 ) -> None:

@@ -141,6 +141,7 @@ def test_it_is_found_without_being_registered(gateway: Broker, tmp_path: Path, b
     assert f"{OURS}pipeline.datasource.errors.OptionError: option color" in found["refused"]
 
 
+@pytest.mark.long
 def test_it_is_found_by_a_server_of_spark_connect(
     gateway: Broker, tmp_path: Path, built: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_it_is_found_by_a_server_of_spark_connect(
     assert f"{OURS}pipeline.datasource.errors.OptionError: option color" in found["refused"]
 
 
+@pytest.mark.long
 def test_it_stands_beside_the_gateways_own(gateway: Broker, tmp_path: Path, built: Path) -> None:
     python = environment(tmp_path / "venv", built, "pyspark", "pyarrow")
     found = run(python, "local[1]", gateway.queue, "register", PYTHONPATH=str(ROOT))

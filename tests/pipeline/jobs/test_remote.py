@@ -98,6 +98,7 @@ def test_a_journal_is_ingested_and_asked(
     assert (tmp_path / "dead").is_dir()
 
 
+@pytest.mark.long
 def test_journeys_go_on(server: str, journal: tuple[Path, Truth], tmp_path: Path) -> None:
     _, truth = journal
     growing = tmp_path / "journal"
@@ -116,6 +117,7 @@ def test_journeys_go_on(server: str, journal: tuple[Path, Truth], tmp_path: Path
     assert outcomes == truth.outcomes
 
 
+@pytest.mark.long
 def test_dead_messages_are_archived_grouped_and_sent_again(
     server: str, graveyard: Graveyard, tmp_path: Path
 ) -> None:
