@@ -1,6 +1,7 @@
 """The trace context of a message at the broker and over links.
 
-ActiveMQ's STOMP headers are its messages' JMS properties.
+ActiveMQ's STOMP headers are its messages' JMS properties. RabbitMQ keeps a queue between two links
+by AMQP, as its STOMP headers show no property of AMQP messages.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.crash.client import Client, encode
-from tests.faults.links import HERE, BridgedGateway, Link, activemq, stomp
+from tests.faults.links import HERE, BridgedGateway, Link, activemq, amqp, stomp
 from tests.gateway_process import GatewayProcess
 from tests.servers import activemq as running_activemq
+from tests.servers import rabbitmq as running_rabbitmq
 
 pytestmark = pytest.mark.brokers
 
@@ -31,6 +33,8 @@ UNUSABLE = [
     {"tracestate": "alone=1"},
     {"tracestate": "a=b\\cc"},
 ]
+#: What links are given.
+CONTEXTS = [CONTEXT, {"traceparent": "no trace at all"}, {}]
 
 
 def context(headers: Mapping[str, str]) -> dict[str, str]:
@@ -86,12 +90,20 @@ def test_a_dead_message_keeps_it(tmp_path: Path) -> None:
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgedGateway]:
     there = running_activemq()
     jms, by_stomp = activemq("jms", there.openwire_port), stomp("amq", there.port)
+    by_amqp = amqp("rabbit", running_rabbitmq().amqp_port)
     links = [
         Link("trace-here", HERE, HERE),
         Link("trace-to-jms", HERE, jms),
         Link("trace-from-jms", jms, HERE),
         Link("trace-to-stomp", HERE, by_stomp),
         Link("trace-from-stomp", by_stomp, HERE),
+        Link("trace-to-amqp", HERE, by_amqp),
+        Link(
+            "trace-from-amqp",
+            by_amqp,
+            HERE,
+            source_attributes={"destination-ref": "trace-to-amqp.out"},
+        ),
     ]
     with BridgedGateway(tmp_path_factory.mktemp("traced"), links) as gateway:
         gateway.until_moving()
@@ -105,9 +117,18 @@ def test_a_link_keeps_it(name: str, gateway: BridgedGateway) -> None:
         gateway.port if end is HERE else running_activemq().port
         for end in (link.source, link.target)
     )
-    contexts = [CONTEXT, {"traceparent": "no trace at all"}, {}]
     with Client(source) as sender, Client(target) as receiver:
         receiver.ask("SUBSCRIBE", {"destination": link.target_queue, "id": "1"})
-        for given in contexts:
+        for given in CONTEXTS:
             sender.store(link.source_queue, b"x", **given)
             assert context(receiver.message().headers) == given
+
+
+def test_links_by_amqp_keep_it(gateway: BridgedGateway) -> None:
+    gateway.until_moving("trace-to-amqp", "trace-from-amqp")
+    to, back = gateway.links["trace-to-amqp"], gateway.links["trace-from-amqp"]
+    with Client(gateway.port) as client:
+        client.ask("SUBSCRIBE", {"destination": back.target_queue, "id": "1"})
+        for given in CONTEXTS:
+            client.store(to.source_queue, b"x", **given)
+            assert context(client.message().headers) == given
