@@ -170,6 +170,9 @@ def test_dead_with_the_reason_and_where_it_is(scene: Scene) -> None:
     assert "UNDELIVERABLE" in cause["sentence"]
     assert "queue 'mq.sys.dmq'" in cause["sentence"]
     assert "refused by its consumer" in scene.run(cause["command"])
+    # Not to purge what is dead.
+    cause = scene.queue("mq.sys.dmq", "NO_CONSUMER")
+    assert cause["command"] == "imqcmd list msg -t q -n mq.sys.dmq"
 
 
 def test_expired(scene: Scene) -> None:

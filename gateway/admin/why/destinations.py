@@ -146,6 +146,18 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
         )
 
 
+def _advice_without_consumer(facts: Facts, queue: Destination) -> tuple[str, str]:
+    """Return what to do about a queue that no consumer receives from, and the command."""
+    if queue == DMQ:
+        advice = "No application needs to receive from it; see what is dead, and why:"
+        return advice, command("imqcmd", "list", "msg", *destination_options(queue))
+    taker = next(takes_from(facts, queue), None)
+    if taker is not None:
+        return "Have the link go on that takes from it:", why_link(*taker)
+    advice = "Start the application that receives from it, or give up what waits:"
+    return advice, command("imqcmd", "purge", "dst", *destination_options(queue))
+
+
 def _pause_causes(place: Dispatched, name: str) -> Iterator[Cause]:
     pausing = place.dispatch.backlog.pausing
     if pausing:
@@ -298,18 +310,14 @@ def queue_causes(
     place = PlaceFacts(name, waiting, held, holders, broker.unacknowledged.held_back)
     if not holders and waiting:
         age = f", the oldest for {span(facts.now_ms - oldest_ms)}" if oldest_ms > 0 else ""
-        taker = next(takes_from(facts, destination), None)
+        advice, remedy = _advice_without_consumer(facts, destination)
         found.append(
             Cause(
                 CauseKind.NO_CONSUMER,
                 f"{name[0].upper()}{name[1:]} has no consumer: {counted(waiting)} {some(waiting, 'waits', 'wait')}{age}.",
                 {"waiting": waiting, "oldest_ms": oldest_ms},
-                "Start the application that receives from it, or give up what waits:"
-                if taker is None
-                else "Have the link go on that takes from it:",
-                command("imqcmd", "purge", "dst", *destination_options(destination))
-                if taker is None
-                else why_link(*taker),
+                advice,
+                remedy,
                 0,
                 waiting,
             )

@@ -40,6 +40,11 @@ def _named(status: LinkStatus) -> str:
     return f"link {quoted(status.name)} of bridge {quoted(status.bridge)}"
 
 
+def _failure(status: LinkStatus) -> str:
+    """Return its last failure, for the end of a sentence: many errors end in a full stop."""
+    return status.last_error.removesuffix(".")
+
+
 def _order(status: LinkStatus, operation: str) -> str:
     return command("imqbridgemgr", operation, "link", "-bn", status.bridge, "-ln", status.name)
 
@@ -50,7 +55,7 @@ def state_cause(status: LinkStatus, now_ms: int) -> Cause | None:
     if kind is None:
         return None
     name, state = _named(status), status.state.value
-    error = f": {status.last_error}" if status.last_error else ""
+    error = f": {_failure(status)}" if status.last_error else ""
     waits = (
         ""
         if status.waiting < 0
@@ -146,7 +151,7 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
     if status.last_error and status.last_error_ms >= status.since_ms:
         yield Cause(
             CauseKind.REFUSED,
-            f"The last failure of {name} was at {moment(status.last_error_ms)}: {status.last_error}.",
+            f"The last failure of {name} was at {moment(status.last_error_ms)}: {_failure(status)}.",
             {},
             "See its state and counters:",
             command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name),
@@ -214,7 +219,7 @@ def stall_cause(status: LinkStatus) -> Cause:
         else "nothing was moved yet"
     )
     doing = _WAITS_FOR[status.doing]
-    error = f"; its last failure: {status.last_error}" if status.last_error else ""
+    error = f"; its last failure: {_failure(status)}" if status.last_error else ""
     name = _named(status)
     return Cause(
         CauseKind.LINK_STALLED,

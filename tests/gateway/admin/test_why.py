@@ -185,6 +185,23 @@ def test_a_difference_what_is_in_doubt_and_what_is_there_twice() -> None:
     assert causes[CauseKind.POSSIBLY_TWICE].figures["possibly_twice"] == 4
 
 
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        (LinkState.FAILED, CauseKind.LINK_FAILED),
+        (LinkState.RETRYING, CauseKind.LINK_WAITING),
+        (LinkState.STALLED, CauseKind.LINK_STALLED),
+    ],
+)
+def test_a_failure_that_is_a_sentence_ends_in_one_full_stop(
+    state: LinkState, kind: CauseKind
+) -> None:
+    link = status(state, last_error="the connection was lost.", last_error_ms=2000, waiting=-1)
+    sentences = {cause.kind: cause.sentence for cause in link_causes(LinkFacts(link), 5000)}
+    assert sentences[kind].count(".") == 1
+    assert all(sentence.endswith("lost.") for sentence in sentences.values())
+
+
 # --- the journal
 
 
