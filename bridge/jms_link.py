@@ -346,6 +346,7 @@ class JMSLink:
             link=self,
             state=state.value,
             why=f": {self._error}" if state is LinkState.FAILED else "",
+            event="link.changed",
         )
         if state is not LinkState.RETRYING:
             self._next_try_ms = 0
@@ -478,14 +479,15 @@ class JMSLink:
         if isinstance(error, SourceLost):
             reason = f"source: {reason}"
         self._logged = {before: at for before, at in self._logged.items() if now - at < TELL_S}
-        log = self._log.debug if reason in self._logged else self._log.warn
+        known = reason in self._logged
         self._logged.setdefault(reason, now)
-        log(
+        (self._log.debug if known else self._log.warn)(
             "link {link}: {error}; attempt {attempt} in {wait_s:g} seconds",
             link=self.name,
             error=text,
             attempt=self._attempts.failed + 1,
             wait_s=wait_s,
+            **({} if known else {"event": "link.failing"}),
         )
 
     def _record(self, text: str) -> None:

@@ -378,6 +378,7 @@ class BridgeServiceManager:
             type=bridge.type,
             name=bridge.name,
             state=bridge.state.value,
+            event="bridge.changed",
         )
 
     def _log_failures(self, outcomes: Sequence[Outcome]) -> None:
@@ -389,6 +390,7 @@ class BridgeServiceManager:
                     operation=outcome.operation,
                     line=line,
                     bridge=outcome.bridge.name,
+                    event="bridge.failed",
                 )
 
     def _failed_late(self, name: str, failure: Failure) -> None:

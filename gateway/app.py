@@ -7,7 +7,6 @@ reactor, clock and randomness are parameters.
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -50,6 +49,7 @@ from gateway.broker.store.interface import (
 from gateway.configuration import Configuration, reread
 from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused, exit_with
 from gateway.instance import settings_general
+from gateway.instance.events import Events
 from gateway.instance.health import SERVICE as HEALTH
 from gateway.instance.health import Health, HealthService
 from gateway.instance.layout import InstanceLock, LayoutError
@@ -87,13 +87,11 @@ if TYPE_CHECKING:
 STOP_SECONDS: Final = 8.0
 #: Seconds that the rest may take after them.
 CLOSE_SECONDS: Final = 1.0
-#: Seconds after which a process watches the owner again that could not become the owner itself.
-WATCH_AGAIN_SECONDS: Final = 0.5
 #: A thread that wants the interpreter waits this long for the busy one; the store's thread must not
 #: wait five milliseconds a step.
 SWITCH_INTERVAL: Final = 0.0005
-#: Objects made between two collections of the youngest: messages are made in runs and die young.
-GC_THRESHOLD: Final = 50_000
+#: Seconds after which a process watches the owner again that could not become the owner itself.
+WATCH_AGAIN_SECONDS: Final = 0.5
 
 
 class Gateway(Service):
@@ -246,7 +244,7 @@ class Gateway(Service):
             if configuration.jdbc is None or not configuration.jdbc.stands_by:
                 raise
             self.log.info("{held}", held=str(held))
-            self._stand_by(configuration.jdbc, partial(self._own, logs, memory))
+            self._stand_by(configuration.jdbc, partial(self._own, logs, memory), logs.events)
 
     def _own(self, logs: Logs, memory: MemoryBudget) -> None:
         """Build what the owner of the broker has.
@@ -300,7 +298,7 @@ class Gateway(Service):
             lambda: self.health().reasons,
         )
 
-    def _stand_by(self, options: JdbcOptions, own: Callable[[], None]) -> None:
+    def _stand_by(self, options: JdbcOptions, own: Callable[[], None], events: Events) -> None:
         """Build what a process has that stands by.
 
         :param own: as :meth:`_own`.
@@ -325,6 +323,7 @@ class Gateway(Service):
             assembly.Admission(self._users, self._rules, self.reload_users),
             self.port_mapper,
             self._admin_tls,
+            events,
         )
 
     async def _take_over(self, standing_by: StandingBy, own: Callable[[], None]) -> None:
@@ -342,7 +341,8 @@ class Gateway(Service):
             self._reactor.callLater(WATCH_AGAIN_SECONDS, standing_by.watch)
             return
         self._say(
-            f"this process owns the broker now; it was opened in {self._reactor.seconds() - began:.2f} s"
+            f"this process owns the broker now; it was opened in {self._reactor.seconds() - began:.2f} s",
+            event="owner.changed",
         )
         standing_by.stop()
         self._standing_by = None
@@ -415,13 +415,12 @@ class Gateway(Service):
         failed = {outcome.bridge.name for outcome in outcomes if outcome.error is not None}
         if failed and len(failed) == len(bridges.bridges):
             raise StartRefused(["no bridge could be started"])
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(GC_THRESHOLD, 20, 100)
+        host_memory.collect_rarely()
         self._serving = True
         kind = "pure Python" if str(message.__file__).endswith(".py") else "compiled"
         self._say(
-            f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}"
+            f"stomp-gateway {__version__} ({kind}) is ready; instance {self.configuration.layout.directory}",
+            event="process.started",
         )
         self._supervised.ready()
         # Clients are served meanwhile; the first one's selector would keep all of them waiting.
@@ -430,18 +429,15 @@ class Gateway(Service):
             why = idle_because(settings, bridges.bridges)
             self.log.warn("no bridge runs, so no client can connect{why}", why=why)
 
-    def _say(self, line: str) -> None:
-        self.log.info("{line}", line=line)
+    def _say(self, line: str, **facts: object) -> None:
+        self.log.info("{line}", line=line, **facts)
         if self.announce is not None:
             self.announce(line, Level.INFO)
 
-    def _say_wrong(
-        self, line: str, level: LogLevel = LogLevel.error, bridge: str | None = None
-    ) -> None:
+    def _say_wrong(self, line: str, level: LogLevel = LogLevel.error, **facts: object) -> None:
         # What names a bridge is in its log, and by that in the instance's.
-        self.log.emit(
-            level, "{line}", line=line, announced=self.announce is not None, bridge=bridge
-        )
+        announced = self.announce is not None
+        self.log.emit(level, "{line}", line=line, announced=announced, **facts)
         if self.announce is not None:
             self.announce(line, Level.SEVERE)
 
@@ -527,14 +523,15 @@ class Gateway(Service):
             self._opened.set_journal_level(settings)
 
     def _store_failed(self, error: StoreError) -> None:
-        self._say_wrong(f"the message store has failed: {error}", LogLevel.critical)
+        line = f"the message store has failed: {error}"
+        self._say_wrong(line, LogLevel.critical, event="store.failed")
         if self._opened is not None:
             self._opened.fail(error)
         self._end(EXIT_STORE_FAILED)
 
     def _wanted_by(self, node: str) -> None:
         """Another process wants to own the broker: end, so that it can."""
-        self._say(f"{node} takes this broker over; this process ends")
+        self._say(f"{node} takes this broker over; this process ends", event="owner.changed")
         self._stop_reactor()
 
     # --- stopping
@@ -558,6 +555,9 @@ class Gateway(Service):
 
     async def _stop(self) -> None:
         self._supervised.stopping()
+        self.log.info("the process ends", event="process.stopping")
+        if self._logs is not None:
+            self._logs.events.close()
         # What administrators have asked for is answered while bridges stop, if it can be.
         closing: dict[str, Deferred[Any]] = (
             {} if self.admin is None else {"admin service": self.admin.stop()}

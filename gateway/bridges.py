@@ -466,7 +466,11 @@ def read_again_by(bridges: Iterable[Bridge], is_revoked: Callable[[Certificate],
         elif not isinstance(error.__cause__, SettingsError):
             # Else that is told where the levels of the logs are read again.
             problems = "; ".join(str(error).splitlines())
-            _log.error("listeners stay as they were: {problems}", problems=problems)
+            _log.error(
+                "listeners stay as they were: {problems}",
+                problems=problems,
+                event="configuration.refused",
+            )
 
     for bridge in bridges:
         if isinstance(bridge, StompBridge):

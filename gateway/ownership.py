@@ -75,7 +75,7 @@ class StandingBy:
 
     :param free: called when this process may become the owner; then this no longer watches until
         :meth:`watch` is called again.
-    :param say: tells the operator something.
+    :param say: tells the operator a sentence, and the log the facts that are given by name.
     :param end: ends the process in order.
     """
 
@@ -86,7 +86,7 @@ class StandingBy:
         reactor: Any,
         options: JdbcOptions,
         free: Callable[[], None],
-        say: Callable[[str], None],
+        say: Callable[..., None],
         end: Callable[[], None],
     ) -> None:
         self._reactor = reactor
@@ -133,7 +133,7 @@ class StandingBy:
             self.why = f"broker {broker} has no owner; the last was {owner.node or 'none'}"
         else:
             self.why = f"{owner.node} owns broker {broker} since {owner.since}"
-        self._say(f"standing by: {self.why}")
+        self._say(f"standing by: {self.why}", event="owner.changed")
 
     async def members(self) -> Sequence[Member]:
         return await _members(self._reactor, self._options, owner_here=False)

@@ -72,10 +72,12 @@ def read_again(parts: Sequence[tuple[str, Callable[[], None]]]) -> None:
                 "{what} stay as they were: {error}",
                 what=what,
                 error="; ".join(str(error).splitlines()),
+                event="configuration.refused",
             )
         else:
             _log.info(
                 "{what} were {done}",
                 what=what,
                 done="reopened" if what == "log files" else "read again",
+                event="configuration.reloaded",
             )

@@ -96,6 +96,8 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("imqcmd", "Listing all the destinations on the broker specified by:"): SHOWN,
     ("imqcmd", "------------------------------------------------------------"): SHOWN,
     ("imqcmd", "~ access rules"): SHOWN,
+    ("imqcmd", "2026-01-31T12:00:00.123Z  destination.full        queue:orde"): SHOWN,
+    ("imqcmd", "curl -N -u admin 'http://localhost:7677/v1/events?kind=link'"): SHELL,
     ("imqcmd", "source <(imqcmd completion bash)"): SHELL,
     ("imqdbmgr", "imqdbmgr COMMAND [tbl] [options]"): SYNTAX,
     ("installation", "apt install ./build/deb/stomp-gateway_*.deb"): INSTALLS,
@@ -265,8 +267,13 @@ def test_rules_are_rules(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", of("commands"))
 def test_commands_are_understood(
-    block: Block, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    block: Block,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Contexts are not to be this user's.
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     passfile = tmp_path / "passfile"
     passfile.touch(0o600)
     passfile.write_text("imq.imqcmd.password=secret\nimq.imqbridgemgr.password=secret\n")

@@ -127,6 +127,7 @@ class Refusals:
             link=self._link,
             text=text,
             count=self._since,
+            event="link.refused",
         )
         self._since = 0
 
@@ -193,6 +194,7 @@ class Stall:
                     "link {link}: goes on after {seconds:.0f} seconds",
                     link=self._link,
                     seconds=now - self._since,
+                    event="link.changed",
                 )
             self._seen, self._since, self._logged = progress, now, False
         elif progress.doing in _STALLS and not self._logged and now - self._since >= STALLED_S:
@@ -200,5 +202,8 @@ class Stall:
             text = _STALLS[progress.doing].format(seconds=f"{now - self._since:.0f}", **self._names)
             self._record(text)
             self._log.warn(
-                "link {link}: {text}. Nothing is lost meanwhile", link=self._link, text=text
+                "link {link}: {text}. Nothing is lost meanwhile",
+                link=self._link,
+                text=text,
+                event="link.stalled",
             )

@@ -28,6 +28,7 @@ from gateway.admin.service.bridge_resources import (
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
 from gateway.admin.service.definition_resources import DefinitionResources
+from gateway.admin.service.event_resources import EventResources
 from gateway.admin.service.guard import Authenticate
 from gateway.admin.service.listener_resources import ListenerResources
 from gateway.admin.service.message_resources import DeadMessageResources, QueueMessages
@@ -65,6 +66,7 @@ from gateway.broker.security.repositories import Repositories
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration
+from gateway.instance.events import Events
 from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
 from gateway.instance.memory.budget import MemoryBudget
@@ -153,6 +155,7 @@ def admin_service(
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
             _listeners(bridges),
             OwnershipResources(ownership),
+            EventResources(reactor, logs.events),
             WhyResources(
                 Explanations(
                     Sources(
@@ -198,6 +201,7 @@ def standby_admin_service(
     admission: Admission,
     port_mapper: PortMapper,
     tls: ServerContextFactory | None,
+    events: Events,
 ) -> AdminService:
     """Make the admin service of a process that stands by; it is not started.
 
@@ -206,7 +210,11 @@ def standby_admin_service(
     return AdminService(
         reactor,
         AdminOptions.read(configuration.settings),
-        [OwnershipResources(ownership), StandbyWhyResources(ownership)],
+        [
+            OwnershipResources(ownership),
+            EventResources(reactor, events),
+            StandbyWhyResources(ownership),
+        ],
         administrators(reactor, admission.users, admission.rules, configuration.settings),
         port_mapper.register,
         tls,

@@ -26,7 +26,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.queue_pattern import QueuePatterns
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
-from gateway.broker.core.limit_reports import LimitReports, UseReports
+from gateway.broker.core.limit_reports import DeadReports, LimitReports, UseReports
 from gateway.broker.core.refusals import Refusals
 from gateway.broker.core.scheduled import ScheduledMessages
 from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
@@ -92,7 +92,8 @@ class Broker:
         self.selector_time = SelectorTime(clock, turn)
         self.commits = GroupCommit(store, turn, failed)
         self.rows = Rows(store, self.commits, turn)
-        self.dead_letters = DeadLetters(self.arrive, turn, options)
+        self.dead_reports = DeadReports(self.schedule)
+        self.dead_letters = DeadLetters(self.arrive, turn, options, self.dead_reports)
         self.limit_reports = LimitReports(self.schedule)
         #: What the destinations and subscriptions of this broker share.
         self.core: Changes = Changes(
@@ -536,6 +537,7 @@ class Broker:
                     "{destination} is stopped: its consumers end, and nothing is sent to it. Restore a backup, or give its messages up with "
                     "'imqcmd destroy dst'; 'imqdbmgr check' says what else is damaged",
                     destination=str(physical.destination),
+                    event="destination.damaged",
                 )
                 physical.stop(DestinationStopped(physical.destination))
                 break
@@ -560,6 +562,7 @@ class Broker:
         While the database cannot be reached, the store has its own time-out for what it is given.
         """
         self.use_reports.report()
+        self.dead_reports.report()
         self.schedule.close()
         self.selector_time.close()
         self._closed = closed

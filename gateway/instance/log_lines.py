@@ -34,10 +34,30 @@ line, in place of the event's own text. One event for a thousand lines costs a t
 events; the iterable is gone through only if the event is written.
 """
 
+#: The format of an event that brings its whole text, in the field ``line``.
+WHOLE: Final = "{line}"
+#: The fields of one that has nothing beside it that is to be shown.
+_OF_WHOLE: Final = frozenset(
+    [
+        "line",
+        "event",
+        "log_format",
+        "log_level",
+        "log_logger",
+        "log_namespace",
+        "log_source",
+        "log_system",
+        "log_time",
+        "log_trace",
+    ]
+)
+EVENT: Final = "event"
+"""The field of an event that names its kind, for those who follow what happens."""
+
 #: Values within values are shown up to here.
 _DEEPEST: Final = 4
 #: Fields of an event that are no facts of its own, beside all that Twisted names ``log_``.
-_ROUTING: Final = frozenset({ANNOUNCED, DETAIL, LINES})
+_ROUTING: Final = frozenset({ANNOUNCED, DETAIL, EVENT, LINES})
 #: Those that Twisted adds to the events of its older API.
 _LEGACY: Final = frozenset(
     {"format", "isError", "failure", "logLevel", "message", "printed", "system", "time", "why"}
@@ -94,12 +114,20 @@ def _beginning(event: LogEvent, level: Level) -> str:
 
 
 def object_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
-    """Return the line of an event as one JSON object, without its secrets.
+    """Return the line of an event as one JSON object, without its secrets."""
+    return _encode(values_of(event, level, redaction))
+
+
+def values_of(event: LogEvent, level: Level, redaction: Redaction) -> dict[str, object]:
+    """Return the values of the object that :func:`object_of` writes.
 
     It has ``time``, ``level``, ``logger`` and ``message``; ``fields`` where the event has values of
     its own that are not all of the message; ``exception`` with ``type``, ``message`` and ``stacktrace`` where something has failed.
     It is ASCII: JSON's escapes stand for all else.
     """
+    if event.get("log_format") == WHOLE and set(event) <= _OF_WHOLE:
+        # Those of connections, of which there may be many.
+        return _head(event, level, redaction.text(str(event["line"])), redaction)
     formatted = redaction.formatted(event)
     message = redaction.text(formatted)
     # Where something had to be hidden, a field may hold it alone, without the word that gave it
@@ -116,7 +144,7 @@ def object_of(event: LogEvent, level: Level, redaction: Redaction) -> str:
             "message": _json_text(redaction.text(failure.getErrorMessage())),
             "stacktrace": _json_text(redaction.text(failure.getTraceback().rstrip())),
         }
-    return _encode(said)
+    return said
 
 
 def objects_of(texts: Iterable[str], event: LogEvent, level: Level, redaction: Redaction) -> str:

@@ -29,6 +29,7 @@ from twisted.logger import (
 from zope.interface import implementer
 
 from gateway.instance import settings_general as general
+from gateway.instance.events import Events
 from gateway.instance.layout import PRIVATE_FILE, Layout, make_directory
 from gateway.instance.levels import Level, level_of
 from gateway.instance.log_lines import ANNOUNCED, FORMS, LINES, TEXT, LineForm
@@ -48,6 +49,7 @@ class Log:
     :param redaction: takes secrets out of them.
     :param also: what gets warnings and worse as well.
     :param form: of its lines.
+    :param events: what gets each event, whatever its level; None for nothing.
     """
 
     fine: bool
@@ -58,10 +60,12 @@ class Log:
         files: LogFiles,
         redaction: Redaction,
         level: Level = Level.INFO,
-        also: ILogObserver | None = None,
+        also: Callable[[LogEvent], None] | None = None,
         form: LineForm = TEXT,
+        events: Events | None = None,
     ) -> None:
         self.name = name
+        self._events = events
         self._files = files
         self._form = form
         self._redaction = redaction
@@ -81,8 +85,18 @@ class Log:
 
     def __call__(self, event: LogEvent) -> None:
         level = level_of(event)
-        if level < self.level:
-            return
+        if self._events is not None:
+            self._events.observe(event, level)
+        if level >= self.level:
+            self._write(event, level)
+
+    def also(self, event: LogEvent) -> None:
+        """Write an event that came to another log."""
+        level = level_of(event)
+        if level >= self.level:
+            self._write(event, level)
+
+    def _write(self, event: LogEvent, level: Level) -> None:
         many = event.get(LINES)
         self._files.write(
             self._form.one(event, level, self._redaction)
@@ -150,6 +164,8 @@ class Logs:
         form: LineForm = TEXT,
     ) -> None:
         self.redaction = redaction
+        #: What happens, for those who follow it.
+        self.events: Final = Events(redaction)
         self._form = form
         self._layout = layout
         self._bridges: dict[str, Log] = {}
@@ -161,6 +177,7 @@ class Logs:
             level,
             StandardError(redaction, form) if shown else None,
             form,
+            self.events,
         )
 
     def open_bridge(
@@ -188,7 +205,15 @@ class Logs:
         files = LogFiles(
             lambda generation: directory / f"{name}{generation}.log", limit, count, form
         )
-        log = Log(f"imq.bridge.{name}", files, self.redaction, level, self.instance, form)
+        log = Log(
+            f"imq.bridge.{name}",
+            files,
+            self.redaction,
+            level,
+            self.instance.also,
+            form,
+            self.events,
+        )
         self._bridges[name] = log
         self._routes.update(dict.fromkeys(namespaces, name))
         return log

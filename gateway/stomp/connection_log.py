@@ -99,7 +99,11 @@ class ConnectionLog:
         """The client is CONNECTED."""
         self._connected = True
         known = "" if client_id is None else f", client-id {quoted(client_id)}"
-        self._write(LogLevel.info, f"is CONNECTED: STOMP {version} over {self.transport}{known}")
+        self._write(
+            LogLevel.info,
+            f"is CONNECTED: STOMP {version} over {self.transport}{known}",
+            "connection.opened",
+        )
 
     def asked(self, head: Head) -> None:
         """The client sent a legal frame other than a message."""
@@ -121,7 +125,11 @@ class ConnectionLog:
             )
             level = LogLevel.warn if refused else LogLevel.info
             if self._connected or self._may_log(_kind(error), level):
-                self._write(level, f"ends with ERROR: {text}")
+                self._write(
+                    level,
+                    f"ends with ERROR: {text}",
+                    "connection.closed" if self._connected else "connection.refused",
+                )
 
     def refused(self, error: BaseException, text: str) -> None:
         """A frame was answered with an ERROR, and the connection goes on.
@@ -143,7 +151,11 @@ class ConnectionLog:
         if not self._over:
             self._over = True
             if self._connected or self.user:
-                self._write(LogLevel.info, f"ends: {how}")
+                self._write(
+                    LogLevel.info,
+                    f"ends: {how}",
+                    "connection.closed" if self._connected else "connection.refused",
+                )
             elif self.fine:
                 self._write(LogLevel.debug, f"ends before CONNECT: {how}")
 
@@ -151,7 +163,7 @@ class ConnectionLog:
         """It is closed without a word, or over those that it did not read."""
         if not self._dropped:
             self._over = self._dropped = True
-            self._write(LogLevel.warn, f"is dropped: {reason}")
+            self._write(LogLevel.warn, f"is dropped: {reason}", "connection.closed")
 
     def mismatched(self, what: str) -> None:
         """Client and port do not speak the same, TLS or not."""
@@ -159,7 +171,11 @@ class ConnectionLog:
         if self._may_log(
             "connections of TLS clients to the plain port, or the other way round", LogLevel.warn
         ):
-            _log.warn("{line}", line=f"connection from {self.where} is refused: {what}")
+            _log.warn(
+                "{line}",
+                line=f"connection from {self.where} is refused: {what}",
+                event="connection.refused",
+            )
 
     def handshake_failed(self, reason: str, certificate: bool) -> None:
         """It did not come to TLS.
@@ -174,14 +190,20 @@ class ConnectionLog:
                     level,
                     "{line}",
                     line=f"connection from {self.where} is refused in the TLS handshake: {reason}",
+                    event="connection.refused",
                 )
 
     def _may_log(self, kind: str, level: LogLevel) -> bool:
         return self._strangers is None or self._strangers.may_log(kind, level, self._host)
 
-    def _write(self, level: LogLevel, what: str) -> None:
+    def _write(self, level: LogLevel, what: str, event: str = "") -> None:
+        """:param event: the kind of what happens, for those who follow it."""
         user = f" of user {quoted(self.user)}" if self.user else ""
-        _log.emit(level, "{line}", line=f"{self.session} at {self.where}{user} {what}")
+        line = f"{self.session} at {self.where}{user} {what}"
+        if event:
+            _log.emit(level, "{line}", line=line, event=event)
+        else:
+            _log.emit(level, "{line}", line=line)
 
 
 def _kind(error: BaseException) -> str:

@@ -16,7 +16,7 @@ import select
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -256,19 +256,58 @@ class AdminClient:
             self._wait(connection)
             response = connection.getresponse()
             octets = response.read()
-        except ssl.SSLCertVerificationError as error:
-            raise AdminError(
-                f"the certificate of the admin service at {self._where} cannot be trusted: {error.verify_message or error}",
-                "untrusted",
-            ) from None
         except (OSError, http.client.HTTPException) as error:
-            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise AdminError(
-                f"the admin service at {self._where} does not answer: {reason}", "unreachable"
-            ) from None
+            raise self._unreachable(error) from None
         finally:
             connection.close()
         return self._read(response.status, octets)
+
+    def move(self, address: Address) -> None:
+        """Ask the service there from now on."""
+        self._address = address
+
+    def stream(
+        self, path: str, parameters: Mapping[str, object], last: str, silence_s: float
+    ) -> Iterator[str]:
+        """Yield the lines of server-sent events, until the stream ends.
+
+        :param last: the id of the last event that is known; "" for none.
+        :param silence_s: seconds without a line after which it is over.
+        :raises AdminError: the service refuses, or does not answer.
+        """
+        headers = {"Authorization": self._authorization, "Accept": "text/event-stream"}
+        if last:
+            headers["Last-Event-ID"] = last
+        given = {name: value for name, value in parameters.items() if value and not last}
+        if last and parameters.get("kind"):
+            given["kind"] = parameters["kind"]
+        target = f"{path}?{urlencode(given)}" if given else path
+        connection = self._connection()
+        try:
+            connection.request("GET", target, headers=headers)
+            self._wait(connection)
+            response = connection.getresponse()
+            if response.status != 200:
+                self._read(response.status, response.read())
+            if connection.sock is not None:
+                connection.sock.settimeout(silence_s)
+            for line in response:
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            connection.close()
+
+    def _unreachable(self, error: Exception) -> AdminError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return AdminError(
+                f"the certificate of the admin service at {self._where} cannot be trusted: {error.verify_message or error}",
+                "untrusted",
+            )
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return AdminError(
+            f"the admin service at {self._where} does not answer: {reason}", "unreachable"
+        )
 
     def _connection(self) -> http.client.HTTPConnection:
         address, timeout_s = self._address, self._timeout_s

@@ -128,6 +128,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   why     msg    -id ID
   why     cxn    -id ID
   why     link   -bn BRIDGE -ln LINK
+  events [-follow] [-since 10m|TIME] [-kind KIND,...]
   export FILE
   plan   FILE [-prune]
   apply  FILE [-prune]
@@ -154,6 +155,9 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -id ID           of why: a message, or a connection
   -bn NAME         a bridge            -ln NAME   a link of it
   -selector TEXT   only messages that this JMS selector matches
+  -follow          go on with what happens from now on
+  -since 10m|TIME  events of the last 90s, 10m, 2h or 1d, or since such as 2026-01-31T12:00:00Z
+  -kind KIND,...   only events of these kinds, such as connection,link.failing
   -prune           destroy what the file does not have
   -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
   -f               do not ask whether it shall be done, nor for a password
@@ -196,6 +200,9 @@ Examples:
   Deliver nothing of a queue while its consumers are changed, and take what is sent to it:
       imqcmd pause dst -t q -n orders -pst CONSUMERS -u admin
       imqcmd resume dst -t q -n orders -u admin
+
+  See what happens to destinations and links, beginning ten minutes ago:
+      imqcmd events -follow -since 10m -kind destination,link -u admin
 
   What is dead, and why:
       imqcmd list msg -t q -n mq.sys.dmq -u admin

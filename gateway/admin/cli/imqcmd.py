@@ -31,6 +31,7 @@ from gateway.admin.cli.commands import (
 )
 from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.context_commands import CONTEXT_COMMANDS
+from gateway.admin.cli.events import EVENTS
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
 from gateway.admin.cli.instance_commands import INSTANCE_COMMANDS
 from gateway.admin.cli.render import listed, table
@@ -444,6 +445,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         )
     },
     **WHY,
+    **EVENTS,
 }
 #: Options with a value, and their attributes. Each is for some commands only.
 _VALUES: Final = {
@@ -459,8 +461,14 @@ _VALUES: Final = {
     "-id": "id",
     "-bn": "bridge",
     "-ln": "link",
+    "-since --since": "since",
+    "-kind --kind": "kind",
 }
-_FLAGS: Final = {"-tmp": "temporary", "-prune --prune": "prune"}
+_FLAGS: Final = {
+    "-tmp": "temporary",
+    "-prune --prune": "prune",
+    "-follow --follow": "follow",
+}
 #: In the order in which they are checked.
 _PARTICULAR: Final = {
     "-t": "type",
@@ -478,6 +486,9 @@ _PARTICULAR: Final = {
     "-bn": "bridge",
     "-ln": "link",
     "-prune": "prune",
+    "-follow": "follow",
+    "-since": "since",
+    "-kind": "kind",
 }
 
 

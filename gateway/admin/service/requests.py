@@ -46,7 +46,7 @@ _WRITTEN: Final = 200
 _log: Final = Logger(namespace="bridge.admin")
 
 #: Answers a request: with a value that ``json`` takes, in which there may be dataclasses and
-#: enumerations, with :class:`Plain` or :class:`LongList`.
+#: enumerations, with :class:`Plain` or :class:`Written`.
 Answer = Callable[..., Any]
 
 
@@ -84,7 +84,18 @@ class Plain:
     content_type: str
 
 
-class LongList:
+class Written:
+    """An answer that writes itself."""
+
+    def write(self, request: Any) -> Deferred[bytes] | bytes:
+        """Write to Twisted's ``request``.
+
+        :returns: what is left to write, at once or when all else was written or the client has gone.
+        """
+        raise NotImplementedError
+
+
+class LongList(Written):
     """An answer that is a JSON object with one very long list in it.
 
     It is encoded and written in parts, so that other work goes on meanwhile.
@@ -226,7 +237,7 @@ class Routes:
 
         ``answer(request, **parts)`` is called with an :class:`AdminRequest` and the path's
         ``<name>`` parts as keywords. It returns, or its awaitable gives, a JSON value,
-        :class:`Plain` or :class:`LongList`; it may raise :class:`Refused`.
+        :class:`Plain` or :class:`Written`; it may raise :class:`Refused`.
 
         :param method: ``GET``, ``POST``, ``PUT`` or ``DELETE``. All but GET are logged, and their
             body must be JSON by its content type, which keeps web pages from asking.
@@ -249,8 +260,9 @@ class Routes:
                     if method != "GET"
                     else request.uri.decode("ascii", "replace"),
                 )
-            if isinstance(result, LongList):
-                return await result.write(request)
+            if isinstance(result, Written):
+                octets: bytes = await _awaited(result.write(request))
+                return octets
             return _written(request, result)
 
         def endpoint(request: Any, **parts: str) -> Deferred[bytes]:

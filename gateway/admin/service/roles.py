@@ -54,7 +54,7 @@ _OPERATED: Final = (
     "/v1/transactions",
 )
 #: What those see who only look, and only administrators change.
-_SEEN: Final = ("/v1/broker", "/v1/why/", "/metrics")
+_SEEN: Final = ("/v1/broker", "/v1/events", "/v1/why/", "/metrics")
 #: What says what this is.
 _ABOUT: Final = "/v1"
 #: The bodies of messages.

@@ -209,11 +209,13 @@ def _about(request: AdminRequest) -> dict[str, str]:
 class _Request(Request):
     """A request whose body is bounded.
 
-    :ivar admin: who asks, once they are let in. :ivar role: what they may do. :ivar too_large: whether its body was.
+    :ivar admin: who asks, once they are let in. :ivar role: what they may do.
+    :ivar now: what they may do now. :ivar too_large: whether its body was.
     """
 
     admin = ""
     role = Role.VIEWER
+    now: Callable[[], Role | None] = staticmethod(lambda: None)
     too_large = False
     _seen = 0
     content: Any
@@ -221,7 +223,7 @@ class _Request(Request):
 
     def let_in(self, identity: Identity) -> None:
         """Keep this connection when others need room: who asks was let in."""
-        self.admin, self.role = identity.user, identity.role
+        self.admin, self.role, self.now = identity.user, identity.role, identity.now
         self.channel.site.let_in.add(_peer(self.channel.getPeer()))
 
     def process(self) -> None:

@@ -12,6 +12,7 @@ from typing import ClassVar, Protocol
 from twisted.logger import Logger
 
 from gateway.broker.core.consumers.consumer import QueueOrSubscription
+from gateway.broker.core.limit_reports import DeadReports
 from gateway.broker.durability.rows import Destined
 from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging import dead
@@ -45,6 +46,7 @@ class DeadLetters:
     :param arrive: gives a destination messages of the broker's own.
     :param options: ``name`` is in every dead message (``imq.instancename``); ``truncate_dead`` keeps
         headers only, ``log_dead`` logs each dead message.
+    :param reports: counts them.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
@@ -54,8 +56,10 @@ class DeadLetters:
         arrive: Callable[[Destination, Sequence[Message]], None],
         turn: Turn,
         options: BrokerOptions,
+        reports: DeadReports,
     ) -> None:
         self._arrive = arrive
+        self._reports = reports
         self._turn = turn
         self._options = options
         #: What tells the journal of the dead; None where nothing does.
@@ -91,6 +95,7 @@ class DeadLetters:
         properties = headers.properties
         physical.died[reason] = physical.died.get(reason, 0) + 1
         physical.last_death, physical.last_death_ms = comment, self._turn.now_ms
+        self._reports.died(physical.destination, reason, comment)
         lost = physical.destination == DMQ and reason not in (
             DeadReason.OLDEST,
             DeadReason.LOW_PRIORITY,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import ClassVar, Final
 
 from twisted.logger import Logger
@@ -26,6 +27,8 @@ REPORT_MS: Final = 60_000
 #: Destinations that came, and those that went, that are told by name in a second.
 NAMED: Final = 20
 _SECOND_MS: Final = 1000
+#: While in which messages that die are counted.
+DEAD_MS: Final = 10_000
 _GAVE_UP: Final = "{destination} gave up {count} more messages in a minute"
 _REFUSED: Final = "{destination} refused {count} more messages in a minute"
 _NO_ROOM: Final = "{count} more destinations, subscriptions and consumers were refused in a minute, for lack of memory"
@@ -53,6 +56,7 @@ class LimitReports:
                 "{destination} is at its limit and begins to give up messages ({reason})",
                 destination=str(physical.destination),
                 reason=reason.value,
+                event="destination.full",
             )
 
     def refusing(self, physical: Destined, error: DestinationFull) -> None:
@@ -63,6 +67,7 @@ class LimitReports:
                 destination=str(physical.destination),
                 limit=error.limit,
                 value=error.value,
+                event="destination.full",
             )
 
     def no_room(self, used: int, most: int) -> None:
@@ -138,6 +143,7 @@ class LimitReports:
                 destination=str(physical.destination),
                 count=holding.more,
                 state="does so" if holding.now else "has room",
+                event="destination.full" if holding.now else "destination.room",
             )
             holding.more = 0
             self._later(partial(self._report, physical))
@@ -153,10 +159,13 @@ class LimitReports:
                 "{destination} is at its limit and begins to hold its senders back: {limits}",
                 destination=destination,
                 limits=physical.properties.bounds,
+                event="destination.full",
             )
         else:
             self._log.info(
-                "{destination} has room again, and its senders go on", destination=destination
+                "{destination} has room again, and its senders go on",
+                destination=destination,
+                event="destination.room",
             )
 
     def _later(self, report: Callable[[], None]) -> None:
@@ -187,6 +196,7 @@ class UseReports:
                 "{destination} is made, because user '{user}' uses it",
                 destination=str(destination),
                 user=user,
+                event="destination.created",
             )
 
     def removed(self, destination: Destination) -> None:
@@ -196,6 +206,7 @@ class UseReports:
                 "{destination} is removed: nobody has used it for {seconds} seconds",
                 destination=str(destination),
                 seconds=self._reap_time,
+                event="destination.destroyed",
             )
 
     def report(self) -> None:
@@ -204,7 +215,12 @@ class UseReports:
         for more, count in self._counts.items():
             self._counts[more] = 0
             if count > NAMED:
-                self._log.info(more, count=count - NAMED, seconds=self._reap_time)
+                self._log.info(
+                    more,
+                    count=count - NAMED,
+                    seconds=self._reap_time,
+                    event="destination.created" if more == _MADE else "destination.destroyed",
+                )
 
     def _is_named(self, more: str) -> bool:
         self._counts[more] += 1
@@ -212,6 +228,58 @@ class UseReports:
             self._reporting = True
             self._schedule.after(_SECOND_MS, self.report)
         return self._counts[more] <= NAMED
+
+
+class DeadReports:
+    """Reports of one broker on messages that die, counted.
+
+    The first of a destination and a reason is told at once, the others as a number. They are for
+    those who follow the events; the log has them at FINE.
+    """
+
+    _log: ClassVar = Logger(namespace="gateway.broker")
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        #: How many in this while.
+        self._counts: dict[tuple[Destination, DeadReason], int] = {}
+
+    def died(self, destination: Destination, reason: DeadReason, comment: str) -> None:
+        """A message is dead."""
+        if not self._counts:
+            self._schedule.after(DEAD_MS, self.report)
+        key = (destination, reason)
+        count = self._counts.get(key, 0)
+        self._counts[key] = count + 1
+        if not count and len(self._counts) <= NAMED:
+            self._tell("a message of {destination} is dead: {reason}, {comment}", key, 1, comment)
+
+    def report(self) -> None:
+        """Tell the number of those that were not told."""
+        counts, self._counts = self._counts, {}
+        for key in islice(counts, NAMED):
+            if counts[key] > 1:
+                more = counts[key] - 1
+                self._tell("{count} more messages of {destination} are dead: {reason}", key, more)
+        if len(counts) > NAMED:
+            self._log.debug(
+                "{count} messages of {destinations} more destinations are dead",
+                count=sum(islice(counts.values(), NAMED, None)),
+                destinations=len({destination for destination, _ in islice(counts, NAMED, None)}),
+                event="message.dead",
+            )
+
+    def _tell(
+        self, text: str, key: tuple[Destination, DeadReason], count: int, comment: str = ""
+    ) -> None:
+        self._log.debug(
+            text,
+            destination=str(key[0]),
+            reason=key[1].value,
+            comment=comment,
+            count=count,
+            event="message.dead",
+        )
 
 
 @dataclass(slots=True)

@@ -193,7 +193,9 @@ class BrokerAdministration:
         self._broker.rows.store_destination(physical)
         await when_durable(self._broker.commits)
         self._broker.log.info(
-            "{destination} is made by an administrator", destination=str(destination)
+            "{destination} is made by an administrator",
+            destination=str(destination),
+            event="destination.created",
         )
         return notes
 
@@ -241,6 +243,7 @@ class BrokerAdministration:
                         *(f"{name} as by itself" for name in reset or ()),
                     ]
                 ),
+                event="destination.changed",
             )
         return notes
 
@@ -283,6 +286,7 @@ class BrokerAdministration:
             "{what} set {state} by an administrator",
             what=f"{chosen[0].destination} is" if name else f"{count} destinations are",
             state=pause.state,
+            event="destination.paused" if pause is not Pause.NONE else "destination.resumed",
         )
         return count
 
@@ -381,6 +385,7 @@ class BrokerAdministration:
             "{destination} is destroyed by an administrator{to}",
             destination=str(destination),
             to=f", its messages are in {DMQ.name}" if use_dmq else "",
+            event="destination.destroyed",
         )
 
     async def _queue_buried(self, queue: PhysicalQueue) -> None:

@@ -502,9 +502,11 @@ class SqliteStore:
 
     def _full_changed(self, full: bool, why: str) -> None:
         if full:
-            self._log.error("{shortage}", shortage=self._shortage(why))
+            self._log.error("{shortage}", shortage=self._shortage(why), event="store.full")
         else:
-            self._log.info("the disk has room again: persistent messages are stored")
+            self._log.info(
+                "the disk has room again: persistent messages are stored", event="store.room"
+            )
         if self.on_full is not None:
             self.on_full(full)
 

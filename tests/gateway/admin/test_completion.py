@@ -134,7 +134,7 @@ def test_programs_of_click_answer_for_themselves(
 def test_other_shells_are_told_the_same(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     script = printed(imqcmd, shell, capsys)
     for (subcommand, argument), command in imqcmd._COMMANDS.items():
-        words = f"{subcommand} *" if argument == "FILE" else f"{subcommand} {argument}"
+        words = f"{subcommand} *" if argument == "FILE" else f"{subcommand} {argument}".strip()
         quoted = f"'{subcommand} '*)" if argument == "FILE" and shell == "zsh" else f"'{words}'"
         assert quoted in script
         assert {*command.needs, *command.may} <= {*script.split()}

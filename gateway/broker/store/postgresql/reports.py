@@ -42,6 +42,7 @@ class Reports:
             where=self._described,
             why=why,
             seconds=round(seconds),
+            event="store.unreachable",
         )
         if self.on_reachable is not None:
             self.on_reachable(False)
@@ -51,6 +52,7 @@ class Reports:
             "the database {where} is reached again, after {seconds} seconds",
             where=self._described,
             seconds=f"{seconds:.1f}",
+            event="store.reachable",
         )
         if self.on_reachable is not None:
             self.on_reachable(True)
@@ -69,9 +71,12 @@ class Reports:
                 "the database {where} has no room: persistent messages wait until it has ({why}); acknowledgements are taken",
                 where=self._described,
                 why=why,
+                event="store.full",
             )
         else:
-            self._log.info("the database has room again: persistent messages are stored")
+            self._log.info(
+                "the database has room again: persistent messages are stored", event="store.room"
+            )
         if self.on_full is not None:
             self.on_full(full)
 
