@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,63 @@ def test_timestamps(join: Join, name: str, profile: str, cell: str) -> None:
         assert kept == list(range(1234, 1254))
     else:
         assert min(kept) > 1_700_000_000_000
+
+
+@row("``AMQ_SCHEDULED_DELAY``, ``AMQ_SCHEDULED_TIME``", others="come later")
+@pytest.mark.parametrize("header", ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"])
+def test_schedules(join: Join, name: str, header: str, profile: str, cell: str) -> None:
+    assert cell == "come later"
+    check_later(join(profile), name, header)
+
+
+@row("``_AMQ_SCHED_DELIVERY``", others="comes later")
+def test_artemis_schedules(join: Join, name: str, profile: str, cell: str) -> None:
+    assert cell == "comes later"
+    check_later(join(profile), name, "_AMQ_SCHED_DELIVERY")
+
+
+def check_later(client: Client, name: str, header: str) -> None:
+    """Check that a message with that header comes when it is due."""
+    client.subscribe(f"/queue/{name}")
+    due = time.time_ns() // 1_000_000 + 300
+    value = "300" if header.endswith("DELAY") else str(due)
+    client.send("SEND", {"destination": f"/queue/{name}", header: value}, "later")
+    client.send("SEND", {"destination": f"/queue/{name}"}, "at once")
+    first, second = client.messages(2)
+    assert (first.text, second.text) == ("at once", "later")
+    assert time.time_ns() // 1_000_000 >= due
+    assert header not in second
+
+
+@row("``AMQ_SCHEDULED_REPEAT``, with ``_PERIOD``", others="comes again")
+def test_repeats(join: Join, name: str, profile: str, cell: str) -> None:
+    assert cell == "comes again"
+    client = join(profile)
+    client.subscribe(f"/queue/{name}")
+    again = {"AMQ_SCHEDULED_REPEAT": "2", "AMQ_SCHEDULED_PERIOD": "100"}
+    client.send("SEND", {"destination": f"/queue/{name}", **again}, "body")
+    messages = client.messages(3)
+    assert [each.text for each in messages] == ["body"] * 3
+    assert len({each["message-id"] for each in messages}) == 3
+
+
+@row("``AMQ_SCHEDULED_CRON:every day``", others="ERROR")
+def test_cron(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    sent = {"destination": f"/queue/{name}", "AMQ_SCHEDULED_CRON": "every day"}
+    client.send("SEND", sent, "body", receipt="r")
+    assert client.expect(cell)["receipt-id"] == "r"
+
+
+@row("``x-delay``", others="is a header like any other")
+def test_x_delay(join: Join, name: str, profile: str, cell: str) -> None:
+    assert cell == "is a header like any other"
+    client = join(profile)
+    client.subscribe(f"/queue/{name}")
+    client.send("SEND", {"destination": f"/queue/{name}", "x-delay": "3600000"}, "first")
+    client.send("SEND", {"destination": f"/queue/{name}"}, "second")
+    first, second = client.messages(2)
+    assert (first.text, first["x-delay"], second.text) == ("first", "3600000", "second")
 
 
 @row("blanks at the edges of header names, in MESSAGE", artemis="stay", others="are ``_``")
