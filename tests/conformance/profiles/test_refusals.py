@@ -49,6 +49,16 @@ def test_a_refused_send_has_no_receipt_at_commit(join: Join, name: str) -> None:
     assert receipts == ["c", *[f"good{number}" for number in range(12)]]
 
 
+def test_a_missing_exchange_ends_the_connection_and_its_transaction(join: Join, name: str) -> None:
+    client = join("rabbitmq")
+    client.send("BEGIN", transaction="t")
+    client.send("SEND", {"destination": f"/queue/{name}", "transaction": "t"}, "before")
+    client.send("SEND", {"destination": "/exchange/missing/key", "transaction": "t"}, "x")
+    assert client.expect("ERROR")["message"] == "not_found"
+    assert client.rest() == []
+    assert join("rabbitmq").left(f"/queue/{name}") == []
+
+
 def full(profile: str, version: str = "1.2") -> str:
     """The destination of a queue that takes one message."""
     return f"/queue/profiles.full.{profile}{version.replace('.', '')}"

@@ -664,6 +664,51 @@ def test_after_an_error(join: Join, version: str, profile: str, cell: str) -> No
 
 
 @row(
+    "after COMMIT or ABORT of an unknown transaction",
+    openmq="ends",
+    standard="ends",
+    activemq="goes on",
+    artemis="goes on, but in 1.2",
+    rabbitmq="goes on",
+)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
+def test_unknown_transactions(
+    join: Join, command: str, version: str, profile: str, cell: str
+) -> None:
+    client = join(profile, version)
+    client.send(command, transaction="unknown", receipt="r")
+    assert client.expect("ERROR")["receipt-id"] == "r"
+    goes_on = cell == "goes on" or (cell != "ends" and version == "1.1")
+    assert is_closed(client) is not goes_on
+
+
+@row(
+    "after ACK of an unknown message in a transaction",
+    openmq="ends",
+    standard="ends",
+    activemq="goes on",
+    artemis="goes on, but in 1.2",
+    rabbitmq="goes on",
+)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_unknown_messages(join: Join, name: str, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    client.send("BEGIN", transaction="t")
+    sent = {"destination": f"/queue/{name}", "transaction": "t"}
+    client.send("SEND", sent, "body")
+    client.send("ACK", {"id": "9-9", "message-id": "9-9", "subscription": "s", "transaction": "t"})
+    client.expect("ERROR")
+    left = []
+    if cell == "goes on" or (cell != "ends" and version == "1.1"):
+        client.ask("COMMIT", transaction="t")
+        left = ["body"]
+    else:
+        assert is_closed(client)
+    assert join(profile).left(f"/queue/{name}") == left
+
+
+@row(
     "after an ERROR over a SEND that the broker refuses",
     openmq="ends",
     standard="ends",
