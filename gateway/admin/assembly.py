@@ -42,6 +42,7 @@ from gateway.admin.service.metrics import (
     tracing_metrics,
     transaction_metrics,
 )
+from gateway.admin.service.order_resources import MessageOrders
 from gateway.admin.service.ownership_resources import Ownership, OwnershipResources
 from gateway.admin.service.roles import Identity, Role
 from gateway.admin.service.service import AdminService
@@ -153,6 +154,7 @@ def admin_service(
                 lambda: {"journal": asdict(journal.standing())},
             ),
             QueueMessages(reactor, provider, credentials, partial(broker.destination, "queue")),
+            MessageOrders(reactor, broker.messages, provider.resource),
             _listeners(bridges),
             OwnershipResources(ownership),
             EventResources(reactor, logs.events),

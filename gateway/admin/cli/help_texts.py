@@ -102,6 +102,11 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   destroy dst    -t q|t -n NAME [-o useDMQ=true]
   list    msg    -t q -n QUEUE [-selector SELECTOR] [-maxNumMsgsRetrieved N]
   query   msg    -t q -n QUEUE -msgID ID
+  move    msg    -t q -n QUEUE [-msgID ID] [-selector SELECTOR] [-limit N] -to QUEUE
+  copy    msg    -t q -n QUEUE [-msgID ID] [-selector SELECTOR] [-limit N] -to QUEUE
+  delete  msg    -t q -n QUEUE [-msgID ID] [-selector SELECTOR] [-limit N]
+  replay  msg    -t q -n QUEUE [-msgID ID] [-selector SELECTOR] [-limit N]
+                 [-to queue:NAME|topic:NAME] [-body FILE] [-o NAME=VALUE]
   list    scheduled -t q|t -n NAME [-maxNumMsgsRetrieved N]
   destroy scheduled -n JOBID
   list    dur    [-d TOPIC]
@@ -159,6 +164,9 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -since 10m|TIME  events of the last 90s, 10m, 2h or 1d, or since such as 2026-01-31T12:00:00Z
   -kind KIND,...   only events of these kinds, such as connection,link.failing
   -prune           destroy what the file does not have
+  -limit N         how many messages at most; of move, copy, delete and replay one of -msgID, -selector, -limit is needed
+  -to NAME         where messages go; of replay queue:NAME or topic:NAME, else to where each came from
+  -body FILE       of replay: the body that the message is to have, - for standard input; -o: other properties
   -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
   -f               do not ask whether it shall be done, nor for a password
   -s               print nothing but errors
@@ -206,6 +214,13 @@ Examples:
 
   What is dead, and why:
       imqcmd list msg -t q -n mq.sys.dmq -u admin
+
+  Send dead messages to where they came from; the one with that id with another body and colour:
+      imqcmd replay msg -t q -n mq.sys.dmq -selector "JMS_SUN_DMQ_DESTINATION = 'queue:orders'" -u admin
+      imqcmd replay msg -t q -n mq.sys.dmq -msgID ID-4f2a-17 -body mended.json -o colour=red -u admin
+
+  Move the first hundred red messages to another queue:
+      imqcmd move msg -t q -n orders -selector "colour = 'red'" -limit 100 -to queue:red -u admin
 
   Give up what has waited too long, without being asked:
       imqcmd purge dst -t q -n orders -selector "JMSTimestamp < 1700000000000" -f -u admin -passfile /etc/mq/passfile

@@ -34,6 +34,7 @@ from gateway.admin.cli.context_commands import CONTEXT_COMMANDS
 from gateway.admin.cli.events import EVENTS
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
 from gateway.admin.cli.instance_commands import INSTANCE_COMMANDS
+from gateway.admin.cli.message_commands import MESSAGE_COMMANDS
 from gateway.admin.cli.render import listed, table
 from gateway.admin.cli.why import WHY
 from gateway.broker.properties.pause import TYPES as PAUSES
@@ -156,13 +157,6 @@ def _transaction(options: Namespace) -> Sequence[str]:
 # --- the table
 
 
-def _listed_messages(options: Namespace, answer: Any) -> Iterator[str]:
-    messages = answer["messages"]
-    yield render.messages_table(messages)
-    if answer["more"]:
-        yield f"There are more; these are the first {len(messages)}. -maxNumMsgsRetrieved shows more of them."
-
-
 def _listed_scheduled(options: Namespace, answer: Any) -> Iterator[str]:
     scheduled = answer["scheduled"]
     yield render.scheduled_table(scheduled)
@@ -256,25 +250,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         needs=("-t", "-n"),
         may=("-o",),
     ),
-    ("list", "msg"): Command(
-        title="Listing the messages that wait in the destination where:",
-        subject=_destination,
-        ask=request("GET", "/v1/messages", "name", "selector", "limit"),
-        render=_listed_messages,
-        done="Successfully listed messages.",
-        needs=("-t", "-n"),
-        may=("-selector", "-maxNumMsgsRetrieved"),
-    ),
-    ("query", "msg"): Command(
-        title="Querying the message where:",
-        subject=lambda options: [
-            listed([("Message ID", options.message_id), ("Destination Name", options.name)])
-        ],
-        ask=request("GET", "/v1/message", "name", id="message_id"),
-        render=lambda options, answer: [render.message_details(answer)],
-        done="Successfully queried the message.",
-        needs=("-t", "-n", "-msgID"),
-    ),
+    **MESSAGE_COMMANDS,
     ("list", "scheduled"): Command(
         title="Listing the messages that are to be delivered later in the destination where:",
         subject=_destination,
@@ -451,12 +427,15 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
 _VALUES: Final = {
     "-t": "type",
     "-n": "name",
-    "-selector --selector": "selector",
+    "-selector --selector -sel": "selector",
     "-d": "topic",
     "-c": "client_id",
     "-svn": "service",
     "-msgID": "message_id",
     "-maxNumMsgsRetrieved": "limit",
+    "-limit": "most",
+    "-to": "to",
+    "-body": "body_file",
     "-pst": "pause",
     "-id": "id",
     "-bn": "bridge",
@@ -481,6 +460,9 @@ _PARTICULAR: Final = {
     "-svn": "service",
     "-msgID": "message_id",
     "-maxNumMsgsRetrieved": "limit",
+    "-limit": "most",
+    "-to": "to",
+    "-body": "body_file",
     "-pst": "pause",
     "-id": "id",
     "-bn": "bridge",

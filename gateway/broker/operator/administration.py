@@ -24,6 +24,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.operator import views
 from gateway.broker.operator.ages import Ages
+from gateway.broker.operator.message_administration import MessageAdministration
 from gateway.broker.operator.scheduled_administration import ScheduledAdministration
 from gateway.broker.operator.views import (
     BrokerView,
@@ -92,6 +93,8 @@ class BrokerAdministration:
         self._began_ms = self._broker.turn.refresh_timer()
         #: Messages that are to be delivered later.
         self.scheduled = ScheduledAdministration(self._broker, self._find, AdministrationRefused)
+        #: Messages that wait in queues.
+        self.messages = MessageAdministration(self._broker, self._find, AdministrationRefused)
         for destination in self._broker.configured:
             self._broker.create(destination)
 

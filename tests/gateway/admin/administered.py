@@ -21,6 +21,7 @@ from gateway import __version__
 from gateway.admin.cli import imqcmd
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.message_resources import QueueMessages
+from gateway.admin.service.order_resources import MessageOrders
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import AdminOptions
 from gateway.broker.operator.administration import BrokerAdministration
@@ -125,6 +126,7 @@ async def running(
                 lambda: Credentials(*ADMIN),
                 partial(administration.destination, "queue"),
             ),
+            MessageOrders(reactor, administration.messages, deployment.provider.resource),
         ],
         register_port=mapper.register,
     )

@@ -676,7 +676,7 @@ async def test_silence(imq: Live) -> None:
         ((), "a subcommand is missing"),
         (
             ("make", "dst"),
-            "there is no subcommand make; expected one of apply, commit, completion, create, destroy, export, forget, list, pause, plan, purge, query, quiesce, reload, resume, rollback, shutdown, takeover, update",
+            "there is no subcommand make; expected one of apply, commit, completion, context, copy, create, delete, destroy, export, forget, list, move, pause, plan, purge, query, quiesce, reload, replay, resume, rollback, shutdown, takeover, update",
         ),
         (
             ("list",),

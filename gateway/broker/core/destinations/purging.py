@@ -90,6 +90,9 @@ class SelectivePurge:
     :param journaled: whether the journal is told of what goes.
     :param unreadable: is given the seqs that cannot be read, to drop them, and returns whether to
         go on. With None, nothing is looked at while the place is stopped.
+    :param remove: settles what was taken out, in the place of what ``comment`` and ``journaled``
+        say.
+    :param enough: whether to stop before all was looked at.
     """
 
     def __init__(
@@ -102,6 +105,8 @@ class SelectivePurge:
         journaled: bool = True,
         comment: str | None = None,
         unreadable: Callable[[Collection[int]], bool] | None = None,
+        remove: Callable[[Sequence[Message]], None] | None = None,
+        enough: Callable[[], bool] = lambda: False,
     ) -> None:
         self._place: Final = place
         self._last: Final = last
@@ -110,6 +115,8 @@ class SelectivePurge:
         self._comment: Final = comment
         self._journaled: Final = journaled
         self._unreadable: Final = unreadable
+        self._take_away: Final = remove
+        self._enough: Final = enough
         self._spent: Final = place.changes.selector_time.spent
         self._cursor: Final = Cursor(place.dispatch.backlog)
         self._delayed: Final = iter(list(place.dispatch.backlog.delayed))
@@ -122,8 +129,8 @@ class SelectivePurge:
 
     def _step(self) -> None:
         cursor, place = self._cursor, self._place
-        if place.dispatch.halted is not None and self._unreadable is None:
-            # What waits there cannot all be read, so it is not known what is wanted of it.
+        if self._enough() or (place.dispatch.halted is not None and self._unreadable is None):
+            # What waits at a stopped place cannot all be read, so it is not known what is wanted.
             self._done(self._found)
             return
         messages = list(islice(cursor.ahead(), EXAMINED))
@@ -244,7 +251,9 @@ class SelectivePurge:
 
     def _remove(self, messages: Sequence[Message]) -> None:
         self._found += len(messages)
-        if messages and self._comment is not None:
+        if messages and self._take_away is not None:
+            self._take_away(messages)
+        elif messages and self._comment is not None:
             self._place.bury(messages, DeadReason.UNDELIVERABLE, self._comment)
         elif messages:
             if self._journaled:
