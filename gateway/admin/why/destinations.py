@@ -147,7 +147,7 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
 
 
 def _advice_without_consumer(facts: Facts, queue: Destination) -> tuple[str, str]:
-    """Return what to do about a queue that no consumer receives from, and the command."""
+    """Return what to do about a queue without a consumer, and the command."""
     if queue == DMQ:
         advice = "No application needs to receive from it; see what is dead, and why:"
         return advice, command("imqcmd", "list", "msg", *destination_options(queue))

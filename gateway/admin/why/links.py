@@ -41,7 +41,7 @@ def _named(status: LinkStatus) -> str:
 
 
 def _failure(status: LinkStatus) -> str:
-    """Return its last failure, for the end of a sentence: many errors end in a full stop."""
+    """Return its last failure for the end of a sentence: without a full stop."""
     return status.last_error.removesuffix(".")
 
 
