@@ -28,6 +28,7 @@ from gateway.admin.service.bridge_resources import (
 from gateway.admin.service.broker_resources import BrokerResources
 from gateway.admin.service.dead import DeadMessages
 from gateway.admin.service.definition_resources import DefinitionResources
+from gateway.admin.service.doctor_resources import Configured, DoctorResources, Served
 from gateway.admin.service.event_resources import EventResources
 from gateway.admin.service.guard import Authenticate
 from gateway.admin.service.listener_resources import ListenerResources
@@ -74,9 +75,11 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
 from gateway.journal.journal import SEGMENT_AGE, Journal
+from gateway.messaging.dead import DMQ
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
+from gateway.stomp.open_listeners import ListenerView
 from gateway.stomp.service import Client, StompService
 from gateway.tls import server_files
 
@@ -158,6 +161,17 @@ def admin_service(
             _listeners(bridges),
             OwnershipResources(ownership),
             EventResources(reactor, logs.events),
+            DoctorResources(
+                reactor,
+                _configured(configuration),
+                memory,
+                Served(
+                    partial(_listener_views, bridges),
+                    journal.standing,
+                    partial(broker.destination, "queue", DMQ.name),
+                    troubles,
+                ),
+            ),
             WhyResources(
                 Explanations(
                     Sources(
@@ -215,6 +229,7 @@ def standby_admin_service(
         [
             OwnershipResources(ownership),
             EventResources(reactor, events),
+            DoctorResources(reactor, _configured(configuration), None, None),
             StandbyWhyResources(ownership),
         ],
         administrators(reactor, admission.users, admission.rules, configuration.settings),
@@ -345,6 +360,21 @@ def _listeners(bridges: BridgeServiceManager) -> ListenerResources:
     if stomp is None:
         return ListenerResources(None, None)
     return ListenerResources(stomp.service, stomp.read_listeners)
+
+
+def _configured(configuration: Configuration) -> Configured:
+    settings = configuration.settings
+    return Configured(
+        configuration.layout,
+        settings,
+        configuration.warnings,
+        configuration.passfile,
+        configuration.jdbc is None and settings[broker_settings.PERSIST_STORE] != "memory",
+    )
+
+
+def _listener_views(bridges: BridgeServiceManager) -> list[ListenerView]:
+    return [view for stomp in _stomp(bridges) for view in stomp.service.listeners.views()]
 
 
 def _stomp(bridges: BridgeServiceManager) -> Iterator[StompBridge]:

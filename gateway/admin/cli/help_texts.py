@@ -133,6 +133,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   why     msg    -id ID
   why     cxn    -id ID
   why     link   -bn BRIDGE -ln LINK
+  doctor
   events [-follow] [-since 10m|TIME] [-kind KIND,...]
   export FILE
   plan   FILE [-prune]
@@ -245,6 +246,7 @@ Examples:
       imqcmd apply orders.toml -u admin
 
 Exit codes: 0 done, also when you answer no; 2 'plan' has found changes; 1 everything else.
+'doctor' ends with 1 by warnings and with 2 by errors.
 """
 )
 

@@ -31,6 +31,7 @@ from gateway.admin.cli.commands import (
 )
 from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.context_commands import CONTEXT_COMMANDS
+from gateway.admin.cli.doctor import DOCTOR
 from gateway.admin.cli.events import EVENTS
 from gateway.admin.cli.help_texts import BROKER_LONG, BROKER_SHORT, INSTEAD
 from gateway.admin.cli.instance_commands import INSTANCE_COMMANDS
@@ -422,6 +423,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
     },
     **WHY,
     **EVENTS,
+    **DOCTOR,
 }
 #: Options with a value, and their attributes. Each is for some commands only.
 _VALUES: Final = {

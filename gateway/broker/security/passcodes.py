@@ -64,6 +64,14 @@ def hash_passcode(passcode: str) -> str:
     return _HASHER.hash(_octets(passcode))
 
 
+def is_passcode_of(hash: str, passcode: str) -> bool:
+    """Whether the passcode was hashed so. Blocks for tens of milliseconds."""
+    try:
+        return _verify(hash, passcode)
+    except CannotVerify:
+        return False
+
+
 def is_hash(text: str) -> bool:
     """Whether ``text`` has the form of an Argon2id hash."""
     return _FORM.fullmatch(text) is not None

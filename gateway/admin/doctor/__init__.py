@@ -1,0 +1,1 @@
+"""What an operator may have forgotten: the checks of ``imqcmd doctor``."""
