@@ -96,6 +96,7 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("imqcmd", "Listing all the destinations on the broker specified by:"): SHOWN,
     ("imqcmd", "------------------------------------------------------------"): SHOWN,
     ("imqcmd", "~ access rules"): SHOWN,
+    ("imqcmd", "Destination             queue:bench.fe4dbc81"): SHOWN,
     ("imqcmd", "ERROR  passwords: user 'guest' has the passcode 'guest', and"): SHOWN,
     ("imqcmd", "2026-01-31T12:00:00.123Z  destination.full        queue:orde"): SHOWN,
     ("imqcmd", "curl -N -u admin 'http://localhost:7677/v1/events?kind=link'"): SHELL,

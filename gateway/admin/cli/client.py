@@ -154,7 +154,7 @@ def find(host: str, port: int, *, secure: bool = False, timeout_s: float | None 
         )
     if tls:
         return Address(host, entry.port, True, host)
-    if not _is_here(host):
+    if not is_here(host):
         raise AdminError(
             f"the admin service of {broker} listens on that machine's loopback only: run the command there, or set "
             "imq.bridge.admin.hostname and imq.bridge.admin.tls.enabled",
@@ -165,7 +165,7 @@ def find(host: str, port: int, *, secure: bool = False, timeout_s: float | None 
     return Address(there if is_loopback(there) else "127.0.0.1", entry.port, False, host)
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
     """Whether that is a name or an address of this machine.
 
     Only its own addresses can be bound.
@@ -211,6 +211,8 @@ class AdminClient:
         authorities: Path | None = None,
     ) -> None:
         self._address = address
+        #: Name and password.
+        self.credentials: Final = (user, password)
         self._authorization = "Basic " + b64encode(f"{user}:{password}".encode()).decode("ascii")
         self._timeout_s = timeout_s
         self._retries = retries

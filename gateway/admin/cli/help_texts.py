@@ -134,6 +134,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   why     cxn    -id ID
   why     link   -bn BRIDGE -ln LINK
   doctor
+  bench  [-t q|t] [-n NAME] [-producers N] [-consumers N] [-size BYTES] [-persistent] [-window N] [-ack MODE] [-duration SECONDS]
   events [-follow] [-since 10m|TIME] [-kind KIND,...]
   export FILE
   plan   FILE [-prune]
@@ -161,6 +162,9 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -id ID           of why: a message, or a connection
   -bn NAME         a bridge            -ln NAME   a link of it
   -selector TEXT   only messages that this JMS selector matches
+  -producers N, -consumers N, -size BYTES, -duration SECONDS, -persistent   of bench: the load; default 1, 1, 1024, 10
+  -window N        receipts that a producer waits for at one time; default 100, 0 for none
+  -ack MODE        auto, client or client-individual; default auto
   -follow          go on with what happens from now on
   -since 10m|TIME  events of the last 90s, 10m, 2h or 1d, or since such as 2026-01-31T12:00:00Z
   -kind KIND,...   only events of these kinds, such as connection,link.failing

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gateway.admin.cli import render_broker as render
+from gateway.admin.cli.bench import ACKS, BENCH
 from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import (
     Ask,
@@ -424,6 +425,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
     **WHY,
     **EVENTS,
     **DOCTOR,
+    **BENCH,
 }
 #: Options with a value, and their attributes. Each is for some commands only.
 _VALUES: Final = {
@@ -444,11 +446,18 @@ _VALUES: Final = {
     "-ln": "link",
     "-since --since": "since",
     "-kind --kind": "kind",
+    "-producers --producers": "producers",
+    "-consumers --consumers": "consumers",
+    "-size --size": "size",
+    "-window --window": "window",
+    "-ack --ack": "ack",
+    "-duration --duration": "duration",
 }
 _FLAGS: Final = {
     "-tmp": "temporary",
     "-prune --prune": "prune",
     "-follow --follow": "follow",
+    "-persistent --persistent": "persistent",
 }
 #: In the order in which they are checked.
 _PARTICULAR: Final = {
@@ -473,6 +482,13 @@ _PARTICULAR: Final = {
     "-follow": "follow",
     "-since": "since",
     "-kind": "kind",
+    "-producers": "producers",
+    "-consumers": "consumers",
+    "-size": "size",
+    "-persistent": "persistent",
+    "-window": "window",
+    "-ack": "ack",
+    "-duration": "duration",
 }
 
 
@@ -544,7 +560,7 @@ def _parser() -> Parser:
 
 def _vocabulary() -> Vocabulary:
     return Vocabulary.of(
-        _parser(), _COMMANDS, _PARTICULAR, {"-t": ("q", "t"), "-pst": tuple(PAUSES)}
+        _parser(), _COMMANDS, _PARTICULAR, {"-t": ("q", "t"), "-pst": tuple(PAUSES), "-ack": ACKS}
     )
 
 
