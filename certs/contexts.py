@@ -123,6 +123,8 @@ class ServerContextFactory:
         self._files = files
         self._client_certificates = client_certificates
         self._now = now
+        #: When the server's certificate ends, as it was last read.
+        self.ends: datetime
         self._context, self._revoked = self._read()
 
     def reload(self) -> None:
@@ -169,9 +171,11 @@ class ServerContextFactory:
         context: SSL.Context = _context(chain, key)
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         context.set_session_id(_SESSION_CONTEXT)
-        if self._client_certificates is ClientCertificates.NONE:
-            return context, frozenset()
-        return context, _revoked(self._verify_clients(context))
+        revoked: frozenset[tuple[x509.Name, int]] = frozenset()
+        if self._client_certificates is not ClientCertificates.NONE:
+            revoked = _revoked(self._verify_clients(context))
+        self.ends = chain[0].not_valid_after_utc
+        return context, revoked
 
     def _verify_clients(self, context: Any) -> list[x509.CertificateRevocationList]:
         """Have the context ask for client certificates.

@@ -29,6 +29,7 @@ from gateway.bridges import (
     BridgeLoader,
     StompParts,
     announcements,
+    end_revoked,
     idle,
     idle_because,
     listed,
@@ -50,7 +51,6 @@ from gateway.configuration import Configuration, reread
 from gateway.exit_codes import EXIT_REFUSED, EXIT_STORE_FAILED, StartRefused, exit_with
 from gateway.instance import settings_general
 from gateway.instance.events import Events
-from gateway.instance.health import SERVICE as HEALTH
 from gateway.instance.health import Health, HealthService
 from gateway.instance.layout import InstanceLock, LayoutError
 from gateway.instance.levels import Level
@@ -61,7 +61,7 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.host_memory import Trimming, malloc_trim
 from gateway.instance.portmapper import SERVICE, port_mapper
 from gateway.instance.signals import Signals
-from gateway.instance.systemd import Supervised, given_sockets
+from gateway.instance.systemd import Supervised
 from gateway.journal.segments import complete_left
 from gateway.messaging import message
 from gateway.messaging.selector import selector
@@ -76,7 +76,7 @@ from gateway.rereading import fetch_before, read_again
 from gateway.shared_files import sharing
 from gateway.stomp import settings as stomp_settings
 from gateway.stomp.transport.tls import NoTLS
-from gateway.tls import ServerContexts
+from gateway.tls import Certificates, ServerContexts
 from gateway.transformer_loading import ExtensionError, load_transformer
 
 if TYPE_CHECKING:
@@ -159,6 +159,14 @@ class Gateway(Service):
                     )
         except (UsersError, AccessError, CertificateFileError, NoTLS, ExtensionError) as error:
             raise StartRefused([str(error)]) from error
+        self._certificates: Final = Certificates(
+            reactor,
+            layout,
+            settings,
+            self._tls,
+            self._admin_tls,
+            lambda: end_revoked(self.bridges.bridges if self.bridges else (), self._tls.is_revoked),
+        )
 
     # --- starting
 
@@ -200,6 +208,7 @@ class Gateway(Service):
             self._tell_started(refused)
             raise
         self._tell_started(None)
+        self._certificates.start()
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_INTERVAL)
         again = fetch_before(self._reactor, self.configuration.central, self.reload)
@@ -296,6 +305,7 @@ class Gateway(Service):
             Owning(self._reactor, configuration, self._stop_reactor),
             cluster,
             lambda: self.health().reasons,
+            self._certificates.ends,
         )
 
     def _stand_by(self, options: JdbcOptions, own: Callable[[], None], events: Events) -> None:
@@ -368,17 +378,13 @@ class Gateway(Service):
         self._supervised.ready()
 
     async def _listen_for_health(self) -> None:
-        settings = self.configuration.settings
-        number = settings[settings_general.HEALTH_PORT]
-        if number < 0 and not given_sockets(HEALTH):
-            return
-        host = settings[settings_general.HEALTH_HOSTNAME] or settings[settings_general.HOSTNAME]
         try:
-            number = await self._health.start(host, number)
+            found = await self._health.start_as(self.configuration.settings)
         except CannotListenError as error:
             raise StartRefused([cannot_listen("health service", error)]) from error
-        self.port_mapper.register("health", "http", "HEALTH", number, {})
-        self._say(f"health on {host or '*'}:{number}")
+        if found is not None:
+            self.port_mapper.register("health", "http", "HEALTH", found[1], {})
+            self._say(f"health on {found[0] or '*'}:{found[1]}")
 
     async def _start_admin(self) -> None:
         if self.admin is None:
@@ -496,13 +502,8 @@ class Gateway(Service):
         if self._stopping is not None or logs is None:
             return
         self.reload_users()
-        parts: list[tuple[str, Callable[[], None]]] = []
-        if self._tls.are_used:
-            parts.append(("certificates", self._tls.reload))
-        if self._admin_tls is not None:
-            parts.append(("certificates", self._admin_tls.reload))
-        parts += [("log files", logs.reopen), ("settings", lambda: self._set_levels(logs))]
-        read_again(parts)
+        files = [("log files", logs.reopen), ("settings", lambda: self._set_levels(logs))]
+        read_again([*self._certificates.parts(), *files])
         if self._cluster is not None:
             self._cluster.read_again()
         if self.bridges is not None:
@@ -523,8 +524,8 @@ class Gateway(Service):
             self._opened.set_journal_level(settings)
 
     def _store_failed(self, error: StoreError) -> None:
-        line = f"the message store has failed: {error}"
-        self._say_wrong(line, LogLevel.critical, event="store.failed")
+        told = f"the message store has failed: {error}"
+        self._say_wrong(told, LogLevel.critical, event="store.failed")
         if self._opened is not None:
             self._opened.fail(error)
         self._end(EXIT_STORE_FAILED)
@@ -586,6 +587,7 @@ class Gateway(Service):
         self.log.failure("the {name} could not be stopped in order", failure, name=name)
 
     def _release(self) -> None:
+        self._certificates.stop()
         self._supervised.close()
         self._users.close()
         if self._trimming is not None:

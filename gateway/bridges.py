@@ -451,6 +451,13 @@ def announcements(bridge: Bridge) -> list[str]:
     return [f"bridge {bridge.name} {bridge.state.value}: {links}"]
 
 
+def end_revoked(bridges: Iterable[Bridge], is_revoked: Callable[[Certificate], bool]) -> None:
+    """End the connections of STOMP clients whose certificates are revoked."""
+    for bridge in bridges:
+        if isinstance(bridge, StompBridge):
+            bridge.service.end_revoked(is_revoked)
+
+
 def read_again_by(bridges: Iterable[Bridge], is_revoked: Callable[[Certificate], bool]) -> None:
     """Have STOMP bridges listen where settings say, and end revoked clients.
 
@@ -472,9 +479,9 @@ def read_again_by(bridges: Iterable[Bridge], is_revoked: Callable[[Certificate],
                 event="configuration.refused",
             )
 
+    end_revoked(bridges, is_revoked)
     for bridge in bridges:
         if isinstance(bridge, StompBridge):
-            bridge.service.end_revoked(is_revoked)
             Deferred.fromCoroutine(bridge.read_listeners()).addErrback(failed)
 
 

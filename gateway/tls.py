@@ -1,4 +1,4 @@
-"""The TLS contexts of the STOMP bridge, as its instance's settings say.
+"""The TLS contexts of an instance, as its settings say.
 
 They are made from the files of the instance.
 
@@ -9,14 +9,17 @@ no settings.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 from cryptography import x509
+from twisted.logger import Logger
 
 from certs.contexts import ClientCertificates, ServerContextFactory, ServerFiles
 from certs.files import CertificateFileError
+from certs.watch import CertificateWatch
 from gateway.instance import settings_general
 from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings
@@ -123,6 +126,11 @@ class ServerContexts:
         """Whether a listener has needed them."""
         return bool(self._made)
 
+    @property
+    def ends(self) -> datetime | None:
+        """When the server's certificate ends; None where there is none."""
+        return min((each.ends for each in self._made.values()), default=None)
+
     def _make(self, listener: Listener, clients: ClientCertificates) -> ServerContextFactory:
         asked = TLS_ENABLED.name if listener.name == TLS else ENCRYPTED.full_name(listener.name)
         tls = self._layout.tls
@@ -133,3 +141,78 @@ class ServerContexts:
             register=tls / "register.json",
         )
         return ServerContextFactory(files, clients)
+
+
+class Certificates:
+    """All certificates that a process shows its clients, read again when their files change.
+
+    :param reactor: the clock.
+    :param stomp: those of listeners.
+    :param admin: those of the admin service; None where it speaks in the clear.
+    :param end_revoked: ends the connections of clients whose certificates are revoked.
+    """
+
+    _log = Logger(namespace="gateway.app")
+
+    def __init__(
+        self,
+        reactor: Any,
+        layout: Layout,
+        settings: Settings,
+        stomp: ServerContexts,
+        admin: ServerContextFactory | None,
+        end_revoked: Callable[[], None],
+    ) -> None:
+        self._stomp: Final = stomp
+        self._admin: Final = admin
+        self._end_revoked: Final = end_revoked
+        self._file: Final = layout.tls / "server.pem"
+        self._watch: Final = CertificateWatch(
+            reactor,
+            settings[settings_general.TLS_WATCH],
+            [layout.tls / name for name in ("server.pem", "server.key", "ca.pem", "crl.pem")],
+            self._changed,
+        )
+
+    def start(self) -> None:
+        """Look at the files from now on."""
+        self._watch.start()
+
+    def stop(self) -> None:
+        """Look no more. Idempotent."""
+        self._watch.stop()
+
+    def parts(self) -> list[tuple[str, Callable[[], None]]]:
+        """What SIGHUP has read again, as :func:`gateway.rereading.read_again` takes it."""
+        used = self._stomp.are_used or self._admin is not None
+        return [("certificates", self._reload_asked)] if used else []
+
+    def ends(self) -> dict[str, datetime]:
+        """When the certificate ends that is shown, by the service that shows it."""
+        admin = None if self._admin is None else self._admin.ends
+        found = {"stomp": self._stomp.ends, "admin": admin}
+        return {service: end for service, end in found.items() if end is not None}
+
+    def _reload_asked(self) -> None:
+        # A failure is told to those who have asked.
+        self._watch.seen()
+        self._reload()
+
+    def _reload(self) -> None:
+        """:raises CertificateFileError: as :meth:`ServerContexts.reload`."""
+        self._stomp.reload()
+        if self._admin is not None:
+            self._admin.reload()
+
+    def _changed(self) -> None:
+        if not self.parts():
+            return
+        self._reload()
+        self._end_revoked()
+        end = min(self.ends().values())
+        self._log.info(
+            "certificates have changed and were read again; {file} ends on {end}",
+            file=str(self._file),
+            end=end.date(),
+            event="configuration.reloaded",
+        )

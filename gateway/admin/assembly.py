@@ -6,8 +6,9 @@ the broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -36,6 +37,7 @@ from gateway.admin.service.message_resources import DeadMessageResources, QueueM
 from gateway.admin.service.metrics import (
     MetricsResource,
     bridge_metrics,
+    certificate_metrics,
     destination_metrics,
     journal_metrics,
     memory_metrics,
@@ -128,12 +130,14 @@ def admin_service(
     ownership: Ownership,
     cluster: BridgeOwnership | None,
     troubles: Callable[[], Sequence[str]],
+    certificates: Callable[[], Mapping[str, datetime]],
 ) -> AdminService:
     """Make the owner's admin service, with its console; it is not started.
 
     :param tls: as :func:`admin_contexts` gives it.
     :param cluster: of its bridges; None without one.
     :param troubles: why clients cannot be served, sentences.
+    :param certificates: when those end that are shown, by service.
     """
     settings = configuration.settings
     log = Logger(namespace="gateway.admin")
@@ -150,7 +154,7 @@ def admin_service(
         [
             BridgeResources(bridges, logs.bridge, log, partial(wall_ms, reactor), cluster),
             DeadMessageResources(dead, bridges),
-            _metrics(reactor, bridges, broker, journal, memory, settings),
+            _metrics(reactor, bridges, broker, journal, memory, settings, certificates),
             BrokerResources(
                 broker,
                 BranchAdministration(provider),
@@ -263,6 +267,7 @@ def _metrics(
     journal: Journal,
     memory: MemoryBudget,
     settings: Settings,
+    certificates: Callable[[], Mapping[str, datetime]],
 ) -> MetricsResource:
     return MetricsResource(
         reactor,
@@ -276,6 +281,7 @@ def _metrics(
             lambda: journal_metrics(journal.standing()),
             lambda: tracing_metrics(journal.tracer),
             lambda: memory_metrics(memory.usage()),
+            lambda: certificate_metrics(certificates()),
             lambda: destination_metrics(broker, settings[METRICS_DESTINATIONS]),
         ),
     )

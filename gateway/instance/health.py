@@ -26,7 +26,10 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.web.server import Site
 
+from gateway.instance import settings_general
 from gateway.instance.listening import server_endpoint
+from gateway.instance.settings import Settings
+from gateway.instance.systemd import given_sockets
 
 #: What the port mapper calls it.
 SERVICE: Final = "health"
@@ -74,6 +77,18 @@ class HealthService:
         app.route("/live")(self._live)
         app.route("/ready")(self._ready)
         self._site = _Site(app.resource(), reactor=reactor, timeout=_IDLE_SECONDS)  # type: ignore[no-untyped-call]
+
+    async def start_as(self, settings: Settings) -> tuple[str, int] | None:
+        """Listen where settings say.
+
+        :returns: host and port; None where they want no health service.
+        :raises CannotListenError: it cannot listen there.
+        """
+        number = settings[settings_general.HEALTH_PORT]
+        if number < 0 and not given_sockets(SERVICE):
+            return None
+        host = settings[settings_general.HEALTH_HOSTNAME] or settings[settings_general.HOSTNAME]
+        return host, await self.start(host, number)
 
     async def start(self, host: str, port: int) -> int:
         """Listen.

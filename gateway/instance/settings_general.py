@@ -123,6 +123,12 @@ KEYSTORE_PASSWORD = Setting(
     "Password of the private keys of TLS; belongs in the passfile.",
     secret=True,
 )
+TLS_WATCH = Setting(
+    "imq.tls.watch",
+    Duration("seconds", 0, 86_400),
+    60,
+    "How often the files of certificates, keys and revocation lists are looked at, to be read again when they have changed; 0 is only at SIGHUP.",
+)
 PASSFILE_ENABLED = Setting(
     "imq.passfile.enabled",
     Boolean(),
@@ -310,6 +316,7 @@ SETTINGS: tuple[Setting[Any], ...] = (
     HEALTH_PORT,
     HEALTH_HOSTNAME,
     KEYSTORE_PASSWORD,
+    TLS_WATCH,
     PASSFILE_ENABLED,
     PASSFILE_DIRPATH,
     PASSFILE_NAME,

@@ -11,8 +11,9 @@ ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final
 
@@ -415,6 +416,18 @@ def tracing_metrics(tracer: Tracer | None) -> Iterator[Metric]:
         samples, prefix = [((), tracer.standing())], "stomp_gateway_tracing"
         yield from _families(CounterMetricFamily, prefix, _TRACING_COUNTERS, samples)
         yield from _families(GaugeMetricFamily, prefix, _TRACING_GAUGES, samples)
+
+
+def certificate_metrics(ends: Mapping[str, datetime]) -> Iterator[Metric]:
+    """Collect when certificates end, by the service that shows them."""
+    family = GaugeMetricFamily(
+        "stomp_gateway_certificate_end_timestamp_seconds",
+        "When the certificate ends that clients of the service are shown.",
+        labels=("service",),
+    )
+    for service, end in ends.items():
+        family.add_metric((service,), end.timestamp())
+    yield family
 
 
 def memory_metrics(usage: Usage) -> Iterator[Metric]:
