@@ -48,9 +48,11 @@ class EventResources:
     """The events of the instance as a resource.
 
     :param reactor: the clock; its thread writes.
+    :param sign_s: seconds between two looks at those who follow.
     """
 
-    def __init__(self, reactor: Any, events: Events) -> None:
+    def __init__(self, reactor: Any, events: Events, sign_s: float = SIGN_S) -> None:
+        self._sign_s: Final = sign_s
         self._reactor: Final = reactor
         self._events: Final = events
         self._run: Final = events.run
@@ -95,7 +97,7 @@ class EventResources:
             begin, unknown = 0, True
         else:
             begin = self._events.last if since_ms is None else self._events.before(since_ms)
-        follower = _Follower(self._reactor, self._events, request, kinds, begin)
+        follower = _Follower(self._reactor, self._events, request, kinds, begin, self._sign_s)
         self._followers.add(follower)
         follower.done.addBoth(self._left, follower)
         follower.start(unknown)
@@ -142,7 +144,9 @@ class _Follower:
         request: Any,
         kinds: tuple[str, ...],
         number: int,
+        sign_s: float,
     ) -> None:
+        self._sign_s = sign_s
         self._reactor = reactor
         self._events = events
         self._run: Final = events.run
@@ -235,7 +239,7 @@ class _Follower:
         return f"id: {self._run}-{event.number}\ndata: {json.dumps(event.values)}\n\n"
 
     def _look_later(self) -> None:
-        self._sign = self._reactor.callLater(SIGN_S, self._look)
+        self._sign = self._reactor.callLater(self._sign_s, self._look)
 
     def _look(self) -> None:
         if self._request.now() is None:

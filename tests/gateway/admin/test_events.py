@@ -22,8 +22,8 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from gateway.admin.cli import imqcmd
-from gateway.admin.service.event_resources import EventResources
-from gateway.admin.service.roles import Role, needed
+from gateway.admin.service.event_resources import MOST_FOLLOWERS, EventResources
+from gateway.admin.service.roles import Identity, Role, needed
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import AdminOptions
 from gateway.instance.events import KINDS, Events
@@ -60,9 +60,14 @@ class Served:
         self.log: Logger = log.logger
         self.service = AdminService(
             reactor,
-            AdminOptions(user=ADMIN[0], password=ADMIN[1]),
-            [EventResources(reactor, self.events)],
+            AdminOptions(),
+            [EventResources(reactor, self.events, 0.5)],
+            self._known,
         )
+        self.role: Role | None = Role.VIEWER
+
+    async def _known(self, user: str, password: str, address: str) -> Identity:
+        return Identity(user, Role.VIEWER, lambda: self.role)
 
     def happen(self, count: int, kind: str = "link.changed") -> None:
         for number in range(count):
@@ -181,6 +186,22 @@ async def test_who_does_not_read_is_not_written_to(served: Served) -> None:
     assert sum(missed) > 1000
     assert sum(missed) + len(events) - len(missed) == 10_000
     assert b'"number": 9999' in events[-1]
+
+
+@on_reactor
+async def test_a_few_may_follow_and_a_role_that_ends_ends_it(served: Served) -> None:
+    following = [await deferToThread(served.get) for _ in range(MOST_FOLLOWERS)]
+    refused = await deferToThread(served.get)
+    assert refused.status == 503
+    assert b"too many clients follow the events" in refused.read()
+    served.role = None
+    # Each is looked at soon, and ends.
+    for each in following:
+        assert await deferToThread(each.read)
+    served.role = Role.VIEWER
+    again = await deferToThread(served.get)
+    assert again.status == 200
+    again.close()
 
 
 @on_reactor
