@@ -676,7 +676,7 @@ async def test_silence(imq: Live) -> None:
         ((), "a subcommand is missing"),
         (
             ("make", "dst"),
-            "there is no subcommand make; expected one of apply, commit, completion, context, copy, create, delete, destroy, events, export, forget, list, move, pause, plan, purge, query, quiesce, reload, replay, resume, rollback, shutdown, takeover, update",
+            "there is no subcommand make; expected one of apply, bench, commit, completion, context, copy, create, delete, destroy, doctor, events, export, forget, list, move, pause, plan, purge, query, quiesce, reload, replay, resume, rollback, shutdown, takeover, update",
         ),
         (
             ("list",),
@@ -754,7 +754,8 @@ def test_help_and_version_win_over_everything(
         assert out.startswith("usage: imqcmd SUBCOMMAND ARGUMENT [options]\n")
         assert ("Examples:" in out) == (option in ("-H", "-Help"))
         for subcommand, argument in imqcmd._COMMANDS:
-            assert re.search(rf"^  {subcommand} +{argument}(?!\w)", out, re.MULTILINE)
+            words = rf"{subcommand} +{argument}" if argument else subcommand
+            assert re.search(rf"^  {words}(?!\w)", out, re.MULTILINE)
 
 
 @on_reactor
