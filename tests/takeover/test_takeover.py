@@ -227,6 +227,12 @@ def test_what_processes_say_of_themselves(machines: Machines) -> None:
     ):
         refused = imqcmd(machine, *words)
         assert (refused.returncode, why in refused.stderr) == (1, True), refused
+    for machine in (owner, standby):
+        examined = imqcmd(machine, "doctor")
+        assert "ok  certificates: " in examined.stdout, examined
+    assert "ok  journal: " not in examined.stdout
+    happened = imqcmd(standby, "events", "-kind", "owner").stdout
+    assert "standing by: first owns broker orders since" in happened
     standby.kill()
     refused = imqcmd(owner, "quiesce", "bkr")
     assert "no process stands by" in refused.stderr
