@@ -280,9 +280,7 @@ class AdminClient:
         headers = {"Authorization": self._authorization, "Accept": "text/event-stream"}
         if last:
             headers["Last-Event-ID"] = last
-        given = {name: value for name, value in parameters.items() if value and not last}
-        if last and parameters.get("kind"):
-            given["kind"] = parameters["kind"]
+        given = {name: value for name, value in parameters.items() if value}
         target = f"{path}?{urlencode(given)}" if given else path
         connection = self._connection()
         try:

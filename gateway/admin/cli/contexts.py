@@ -157,16 +157,21 @@ def applied(parsed: Namespace, environment: Mapping[str, str]) -> Namespace:
         return parsed
     else:
         name, source = environment.get(VARIABLE, ""), VARIABLE
+    if name == NONE:
+        return parsed
     file = path(environment)
+    try:
+        contexts = read(file)
+    except ContextsClosed:
+        if name:
+            raise
+        # Another user's, as below sudo.
+        return parsed
     if not name:
-        try:
-            name, source = read(file).current, str(file)
-        except ContextsClosed:
-            # Another user's, as below sudo.
-            return parsed
+        name, source = contexts.current, str(file)
     if name in ("", NONE):
         return parsed
-    context = read(file).named(name, source)
+    context = contexts.named(name, source)
     given = {key: value for key, value in vars(parsed).items() if value not in (None, False)}
     below = {key: value for key, value in asdict(context).items() if value}
     return Namespace(**{**vars(parsed), **below, **given})
