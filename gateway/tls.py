@@ -128,7 +128,7 @@ class ServerContexts:
 
     @property
     def ends(self) -> datetime | None:
-        """When the server's certificate ends; None where there is none."""
+        """When the server's certificate ends; None without one."""
         return min((each.ends for each in self._made.values()), default=None)
 
     def _make(self, listener: Listener, clients: ClientCertificates) -> ServerContextFactory:

@@ -131,7 +131,7 @@ class _Replay:
         self.difference: Sequence[str] = ()
 
     def replacement(self, message: Message) -> Message:
-        """Return the message to send. :raises LeftAlone: there is none."""
+        """Return the message to send. :raises LeftAlone: it stays, and why."""
         original = self._original(message)
         original.user = message.user
         if not self._edit:

@@ -44,7 +44,7 @@ KEPT = 50
 
 
 class Nowhere:
-    """The files of a log that nobody reads."""
+    """The files of a log, which keep nothing."""
 
     def write(self, line: str) -> None: ...
 
@@ -266,7 +266,7 @@ def test_what_happens_to_a_gateway(live: Live) -> None:
     )
     assert follower.stdout is not None
     try:
-        # It follows when it is told of what nobody has asked for before.
+        # Destinations are made until the follower tells of one: then it follows.
         lines = follower.stdout
 
         def imq(*arguments: str) -> str:
