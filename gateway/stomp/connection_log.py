@@ -128,7 +128,7 @@ class ConnectionLog:
                 self._write(
                     level,
                     f"ends with ERROR: {text}",
-                    "connection.closed" if self._connected else "connection.refused",
+                    self._end,
                 )
 
     def refused(self, error: BaseException, text: str) -> None:
@@ -154,7 +154,7 @@ class ConnectionLog:
                 self._write(
                     LogLevel.info,
                     f"ends: {how}",
-                    "connection.closed" if self._connected else "connection.refused",
+                    self._end,
                 )
             elif self.fine:
                 self._write(LogLevel.debug, f"ends before CONNECT: {how}")
@@ -192,6 +192,11 @@ class ConnectionLog:
                     line=f"connection from {self.where} is refused in the TLS handshake: {reason}",
                     event="connection.refused",
                 )
+
+    @property
+    def _end(self) -> str:
+        """The kind of event that its end is."""
+        return "connection.closed" if self._connected else "connection.refused"
 
     def _may_log(self, kind: str, level: LogLevel) -> bool:
         return self._strangers is None or self._strangers.may_log(kind, level, self._host)

@@ -59,10 +59,9 @@ class Edit:
             encode_properties(properties)
         except ValueError as error:
             raise Refused(f"a property cannot be stored: {error}", "bad_request") from None
+        null_text = message.headers.null_text and self.text is None
         return Message(
-            message.headers.replace(properties=properties, null_text=False)
-            if self.text is not None
-            else message.headers.replace(properties=properties),
+            message.headers.replace(properties=properties, null_text=null_text),
             body,
             expires=message.expires,
             timestamp=message.timestamp,
