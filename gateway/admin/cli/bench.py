@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 import ssl
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.admin.cli.client import AdminClient, AdminError, is_here, port_mapper_entries
 from gateway.admin.cli.commands import Command, Common, UsageError
@@ -176,7 +176,7 @@ def _destination(client: AdminClient, kind: str, name: str, run: str) -> Iterato
     which = {"type": kind, "name": name}
     if there is None:
         client.ask("POST", "/v1/destinations", {**which, "properties": {"useDMQ": "false"}})
-        clean: Callable[[], Any] = lambda: client.ask("DELETE", "/v1/destination", which)  # noqa: E731
+        clean: tuple[str, str, dict[str, str]] = ("DELETE", "/v1/destination", which)
     else:
         for what in ("messages", "producers", "consumers"):
             if there[what]:
@@ -186,21 +186,16 @@ def _destination(client: AdminClient, kind: str, name: str, run: str) -> Iterato
         from gateway.admin.cli.bench_load import RUN
 
         mine = {**which, "selector": f"{RUN} = '{run}'"}
-        clean = lambda: client.ask("POST", "/v1/destination/purge", mine)  # noqa: E731
+        clean = ("POST", "/v1/destination/purge", mine)
     try:
         yield
     finally:
-        clean()
-
-
-def _nothing(client: AdminClient, options: Namespace) -> Any:
-    raise AssertionError("the load is put on by STOMP")
+        client.ask(*clean)
 
 
 #: By subcommand and argument.
 BENCH: Final[Mapping[tuple[str, str], Command]] = {
     ("bench", ""): Command(
-        ask=_nothing,
         run=_run,
         may=(
             "-t",

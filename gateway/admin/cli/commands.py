@@ -355,6 +355,10 @@ class Question:
     spaced: bool = False
 
 
+def _makes_its_own(client: AdminClient, options: Namespace) -> Any:
+    raise AssertionError("a command without a request was carried out as if it had one")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A row of the table.
@@ -362,7 +366,7 @@ class Command:
     :param title: the first line; a command without one does not say what it does.
     :param subject: the tables below it: what it is done to.
     :param question: None where nothing is asked.
-    :param ask: makes the request.
+    :param ask: makes the request; what has ``run`` needs none.
     :param render: the lines and tables of the answer.
     :param done: the last line.
     :param json: what ``--json`` prints of the answer.
@@ -371,7 +375,7 @@ class Command:
     :param run: runs the command in another way than :func:`carry_out`.
     """
 
-    ask: Ask
+    ask: Ask = _makes_its_own
     title: Text = ""
     subject: Callable[[Namespace], Sequence[str]] = lambda options: ()
     question: Callable[[Namespace], Question | None] = lambda options: None

@@ -11,9 +11,8 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from gateway.admin.cli.client import AdminClient
 from gateway.admin.cli.commands import FILE, Command, Common, Parser
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -290,7 +289,4 @@ def completion_commands(
         print(script(vocabulary(), options.argument), end="")
         return 0
 
-    def nothing(client: AdminClient, options: Namespace) -> Any:
-        raise AssertionError("a script is made without the gateway")
-
-    return {("completion", shell): Command(ask=nothing, run=run) for shell in SHELLS}
+    return {("completion", shell): Command(run=run) for shell in SHELLS}

@@ -10,9 +10,9 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from gateway.admin.cli.client import AdminClient, AdminError, broker_address
+from gateway.admin.cli.client import AdminError, broker_address
 from gateway.admin.cli.commands import Command, Common, UsageError
 from gateway.admin.cli.contexts import NONE, Context, ContextRefused, edited, path, read
 from gateway.admin.cli.render import table
@@ -99,17 +99,13 @@ def _named(act: Callable[[Common, Namespace, str], str]) -> Command:
         common.show_json({"context": options.more})
         return 0
 
-    return Command(ask=_nothing, run=run)
-
-
-def _nothing(client: AdminClient, options: Namespace) -> Any:
-    raise AssertionError("contexts are kept without the gateway")
+    return Command(run=run)
 
 
 #: By subcommand and argument.
 CONTEXT_COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
     ("context", "add"): _named(_add),
     ("context", "use"): _named(_use),
-    ("context", "list"): Command(ask=_nothing, run=_list),
+    ("context", "list"): Command(run=_list),
     ("context", "remove"): _named(_remove),
 }

@@ -10,9 +10,9 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gateway.admin.cli.client import AdminClient, AdminError
+from gateway.admin.cli.client import AdminError
 from gateway.admin.cli.commands import Command, Common
-from gateway.admin.cli.render import one_line
+from gateway.admin.cli.render import counted, one_line
 
 #: Exit codes by the worst severity.
 _CODES: Final = {"ok": 0, "warning": 1, "error": 2}
@@ -58,16 +58,8 @@ def _lines(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"ok  {one_line(each['check'])}: {one_line(each['text'])}{figure}"
     errors = sum(each["severity"] == "error" for each in bad)
     yield ""
-    yield f"{_counted(errors, 'error')}, {_counted(len(bad) - errors, 'warning')}."
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
-def _nothing(client: AdminClient, options: Namespace) -> Any:
-    raise AssertionError("the findings have an exit code of their own")
+    yield f"{counted(errors, 'error')}, {counted(len(bad) - errors, 'warning')}."
 
 
 #: By subcommand and argument.
-DOCTOR: Final[Mapping[tuple[str, str], Command]] = {("doctor", ""): Command(ask=_nothing, run=_run)}
+DOCTOR: Final[Mapping[tuple[str, str], Command]] = {("doctor", ""): Command(run=_run)}

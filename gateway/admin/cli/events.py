@@ -114,11 +114,7 @@ def _gap(missed: int | None) -> str:
     return f"{missed} events before this are not kept any more; the log has them."
 
 
-def _nothing(client: AdminClient, options: Namespace) -> Any:
-    raise AssertionError("events come as a stream")
-
-
 #: By subcommand and argument.
 EVENTS: Final[Mapping[tuple[str, str], Command]] = {
-    ("events", ""): Command(ask=_nothing, run=_run, may=("-follow", "-since", "-kind")),
+    ("events", ""): Command(run=_run, may=("-follow", "-since", "-kind")),
 }

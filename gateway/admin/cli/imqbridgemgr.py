@@ -38,7 +38,7 @@ from gateway.admin.cli.commands import (
 from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.definition_commands import DEFINITION_COMMANDS
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
-from gateway.admin.cli.render import table
+from gateway.admin.cli.render import counted, table
 from gateway.admin.cli.why import WHY_LINK
 from gateway.instance.levels import ALIASES, LEVELS
 
@@ -290,10 +290,8 @@ def _validate(common: Common, path: Path, name: str | None) -> int:
         word = "Warning" if problem["severity"] == Severity.WARNING.name else "Error"
         common.complain(f"{word}: {problem['text']}")
     if bridge is not None:
-        links = len(bridge.links)
-        common.say(
-            f"{path} configures bridge {bridge.name} with {links} link{'' if links == 1 else 's'}."
-        )
+        links = counted(len(bridge.links), "link")
+        common.say(f"{path} configures bridge {bridge.name} with {links}.")
     if needed:
         common.say(f"Needs in the passfile: {', '.join(needed)}")
     return 0 if valid else 1

@@ -12,19 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.admin.cli.client import AdminClient, AdminError
+from gateway.admin.cli.client import AdminError
 from gateway.admin.cli.commands import FILE, Command, Common
 from gateway.admin.cli.declaration import Declaration, DeclarationRefused, read, written
 from gateway.admin.cli.plan import Change, changes, shown, standing
+from gateway.admin.cli.render import counted
 from gateway.instance.layout import replace
 
 #: The exit code of a plan that has changes.
 CHANGES: Final = 2
 _STANDARD: Final = "-"
-
-
-def _nothing(client: AdminClient, options: Namespace) -> Any:
-    raise AssertionError("each of these commands makes its own requests")
 
 
 def _export(command: Command, common: Common, options: Namespace) -> int:
@@ -135,7 +132,7 @@ def _apply(command: Command, common: Common, options: Namespace) -> int:
             ) from None
         _report(common, change, answer)
     common.say()
-    common.say(f"Successfully made {_changes(len(planned))}.")
+    common.say(f"Successfully made {counted(len(planned), 'change')}.")
     common.show_json({"changes": [_as_json(change) for change in planned]})
     return 0
 
@@ -153,11 +150,7 @@ def _report(common: Common, change: Change, answer: Mapping[str, Any]) -> None:
 def _done_before(planned: Sequence[Change], number: int) -> str:
     done = "; ".join(change.done for change in planned[:number]) or "nothing"
     left = len(planned) - number
-    return f"Done before that: {done}. Not done: {_changes(left)}, this one included."
-
-
-def _changes(count: int) -> str:
-    return f"{count} change{'' if count == 1 else 's'}"
+    return f"Done before that: {done}. Not done: {counted(left, 'change')}, this one included."
 
 
 def _as_json(change: Change) -> dict[str, object]:
@@ -166,7 +159,7 @@ def _as_json(change: Change) -> dict[str, object]:
 
 #: By subcommand and argument.
 INSTANCE_COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
-    ("export", FILE): Command(ask=_nothing, run=_export),
-    ("plan", FILE): Command(ask=_nothing, run=_plan, may=("-prune",)),
-    ("apply", FILE): Command(ask=_nothing, run=_apply, may=("-prune",)),
+    ("export", FILE): Command(run=_export),
+    ("plan", FILE): Command(run=_plan, may=("-prune",)),
+    ("apply", FILE): Command(run=_apply, may=("-prune",)),
 }

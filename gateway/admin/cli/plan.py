@@ -20,6 +20,7 @@ from gateway.admin.cli.declaration import (
     DeclaredBridge,
     DeclaredUser,
 )
+from gateway.admin.cli.render import counted
 
 CREATE: Final = "create"
 UPDATE: Final = "update"
@@ -240,8 +241,7 @@ def _document(before: str, after: str) -> str:
 
 
 def _count(text: str) -> str:
-    lines = len(text.splitlines())
-    return f"{lines} line{'' if lines == 1 else 's'}"
+    return counted(len(text.splitlines()), "line")
 
 
 def _destroyed(wanted: Declaration, found: Standing) -> Iterator[Change]:
