@@ -34,6 +34,9 @@ ALGORITHMS: Final = (
     "ES512",
     "EdDSA",
 )
+#: What a token may call itself in its header: nothing, a token, or an access token (RFC 9068 section
+#: 2.1). One made for something else, as a logout token is, speaks for nobody (RFC 8725 section 3.11).
+_TYPES: Final = ("jwt", "at+jwt", "application/jwt", "application/at+jwt")
 #: Seconds since the epoch that no token may reach; infinity is one that JSON can have.
 _NEVER: Final = 1e12
 _MOST_GROUPS: Final = 1000
@@ -67,6 +70,11 @@ class TokenUsers:
             algorithm = head.get("alg")
             if algorithm not in ALGORITHMS:
                 raise AuthenticationFailed(login, f"the token is signed by {ascii(algorithm)[:20]}")
+            kind = head.get("typ", "JWT")
+            if not isinstance(kind, str) or kind.lower() not in _TYPES:
+                raise AuthenticationFailed(
+                    login, f"the token is for something else: its typ is {ascii(kind)[:20]}"
+                )
             claims: dict[str, Any] | None = None
             for key in await self._keys.of(_key_id(head)):
                 made = key.by(algorithm)

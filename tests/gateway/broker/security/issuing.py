@@ -31,12 +31,14 @@ class Issuer:
         """Sign with a new key from now on."""
         self.keys[f"key{len(self.keys) + 1}"] = key or rsa_key()
 
-    def token(self, end: float, name: str = "alice", *, key: str = "", **claims: Any) -> str:
-        """A good token, with other claims; None leaves one out."""
+    def token(
+        self, end: float, name: str = "alice", *, key: str = "", typ: object = "JWT", **claims: Any
+    ) -> str:
+        """A good token, with another type or other claims; None leaves one out."""
         key = key or [*self.keys][-1]
         given = {"iss": ISSUER, "aud": AUDIENCE, "sub": name, "exp": end, **claims}
         claims = {claim: value for claim, value in given.items() if value is not None}
-        return jwt.encode(claims, self.keys[key], self.algorithm, {"kid": key})
+        return jwt.encode(claims, self.keys[key], self.algorithm, {"kid": key, "typ": typ})
 
     def set(self) -> bytes:
         """Its key set."""

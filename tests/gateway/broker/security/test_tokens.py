@@ -125,6 +125,17 @@ def test_one_whose_claims_do_not_do_is_refused(
     assert told in Served(issuer).refused(issuer.token(NOW + 60, **claims))
 
 
+@pytest.mark.parametrize("typ", ["JWT", "at+jwt", "application/at+jwt", None])
+def test_an_access_token_or_one_without_a_type_does(issuer: Issuer, typ: str | None) -> None:
+    assert isinstance(Served(issuer).login(issuer.token(NOW + 9, typ=typ)), Principal)
+
+
+@pytest.mark.parametrize("typ", ["logout+jwt", "dpop+jwt", "secevent+jwt"])
+def test_a_token_made_for_something_else_is_refused(issuer: Issuer, typ: str) -> None:
+    refused = Served(issuer).refused(issuer.token(NOW + 9, typ=typ))
+    assert refused == f"the token is for something else: its typ is {typ!r}"
+
+
 def test_one_audience_of_several_does(issuer: Issuer) -> None:
     served = Served(issuer)
     assert isinstance(served.login(issuer.token(NOW + 9, aud=["bank", "other"])), Principal)
