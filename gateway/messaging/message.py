@@ -31,6 +31,13 @@ OVERHEAD: Final = 512
 #: their places in a dict and in encoded blocks.
 EACH: Final = 160
 
+#: The properties that name a message's group, and number it there (JMS 1.1, section 3.5.9).
+GROUP_ID: Final = "JMSXGroupID"
+GROUP_SEQUENCE: Final = "JMSXGroupSeq"
+#: Of a delivery: it is the first of its group for this consumer, as ActiveMQ says it.
+FIRST_FOR_CONSUMER: Final = "JMSXGroupFirstForConsumer"
+_NEGATIVE_SEQUENCE: Final = b"JMSXGroupSeq:-"
+
 # Keys of Headers.memo, one per encoder; values are that encoder's own and derive from the headers
 # alone.
 MEMO_STORED: Final = 0
@@ -97,6 +104,7 @@ class Headers:
         "_properties",
         "body_type",
         "destination",
+        "group",
         "lines",
         "memo",
         "null_text",
@@ -137,6 +145,8 @@ class Headers:
         self.null_text = null_text and body_type is BodyType.TEXT
         #: They ask for delivery at a later time, see :mod:`gateway.messaging.scheduled`.
         self.scheduled = asks(self._properties)
+        #: JMSXGroupID, the name of the message's group; "" for none.
+        self.group = _group_of(self._properties)
         #: What encoders remember of these, by their ``MEMO_`` number.
         self.memo: dict[int, object] = {}
         #: Those that other messages of the producer share, and the others, see
@@ -167,6 +177,14 @@ class Headers:
     def extras(self) -> tuple[tuple[str, str], ...]:
         """Other headers."""
         return self._extras
+
+    @property
+    def ends_group(self) -> bool:
+        """Whether a negative JMSXGroupSeq says that the group ends here."""
+        value = self.properties.get(GROUP_SEQUENCE)
+        if isinstance(value, str):
+            return value.startswith("-") and value[1:].isdecimal()
+        return isinstance(value, int) and value < 0
 
     def _count(self) -> int:
         # An encoder says of a value that is not one of JMS's where it is; compiled, Mapping[str,
@@ -228,6 +246,11 @@ class Headers:
         )
 
 
+def _group_of(properties: Mapping[str, Value]) -> str:
+    value = properties.get(GROUP_ID) if properties else None
+    return value if isinstance(value, str) else ""
+
+
 class VariedHeaders(Headers):
     """Headers of which some are the message's own and came as lines.
 
@@ -237,8 +260,8 @@ class VariedHeaders(Headers):
     :param repeated: all but what is in the lines.
     :param lines: header lines, see :mod:`gateway.messaging.header_lines`, of names that ``repeated``
         has not: the correlation id, and properties and other headers with a text as value that no
-        provider asks for, as it does for :data:`gateway.messaging.provider.DUPLICATE_ID` and those
-        of :mod:`gateway.messaging.scheduled`.
+        provider asks for, as it does for :data:`gateway.messaging.provider.DUPLICATE_ID`,
+        :data:`GROUP_ID` and those of :mod:`gateway.messaging.scheduled`.
     :param count: how many lines.
     :param octets: as for :class:`Headers`.
     """
@@ -257,6 +280,7 @@ class VariedHeaders(Headers):
         self._extras = repeated._extras
         self.null_text = repeated.null_text
         self.scheduled = repeated.scheduled
+        self.group = repeated.group
         self.memo = {}
         self.octets = octets
         self.weight = repeated.weight + 3 * (octets - repeated.octets) + EACH * count
@@ -284,6 +308,15 @@ class VariedHeaders(Headers):
         if self._unread:
             self._read()
         return self._extras
+
+    @property
+    def ends_group(self) -> bool:
+        """Whether the message is the last of its group."""
+        repeated = self.repeated
+        assert repeated is not None
+        if _NEGATIVE_SEQUENCE in self.lines:
+            return super().ends_group
+        return repeated.ends_group
 
     def _read(self) -> None:
         # Two threads may do this at once, as a link's takes digests; each begins with what no

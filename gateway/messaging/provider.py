@@ -68,6 +68,9 @@ class Capabilities:
         any, and such a property that cannot be read is refused with InvalidSchedule. Messages of
         users inside this process, such as links, have been delivered elsewhere at their time: to
         them these properties mean nothing.
+    :param groups: messages of a queue that have one ``JMSXGroupID`` go to one of its consumers as long
+        as that is there; by a negative ``JMSXGroupSeq`` the group ends. Where the one that has a group
+        leaves, its unsettled messages of it come first, in order, to the one that has it then.
     :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered,
         and no other message's.
     """
@@ -85,6 +88,7 @@ class Capabilities:
     stable_ids: bool = False
     queue_patterns: bool = False
     scheduled: bool = False
+    groups: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +150,9 @@ class ConsumerSpec:
     :param shared: consumers of several connections of one user may share the durable subscription,
         without a client identifier (JMS 2.0, "Shared durable subscriptions"). A provider that has no
         such subscriptions asks for the connection's client identifier.
+    :param tells_groups: a message that is the first of its group for this consumer has the property
+        ``JMSXGroupFirstForConsumer``, a boolean. A provider without ``groups`` has no such property
+        to tell.
     """
 
     destination: Destination
@@ -156,6 +163,7 @@ class ConsumerSpec:
     redelivery: RedeliveryChanges | None = None
     name: str = ""
     shared: bool = False
+    tells_groups: bool = False
 
 
 class Waiting(NamedTuple):

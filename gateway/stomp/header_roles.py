@@ -11,6 +11,7 @@ from typing import Final
 
 from gateway.messaging.dead import LOG_DEAD_MESSAGES, PRESERVE_UNDELIVERED, TRUNCATE_MSG_BODY
 from gateway.messaging.header_lines import CORRELATION_ID
+from gateway.messaging.message import GROUP_ID, GROUP_SEQUENCE
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.scheduled import SCHEDULES
 from gateway.messaging.selector.names import is_property_name
@@ -57,10 +58,11 @@ _READ: Final = frozenset(
         "reply-to",
         "content-type",
         DUPLICATE_ID,
+        GROUP_ID,
     )
 )
 #: What a producer may set of JMSX (JMS 1.1, section 3.5.9); the others are the provider's.
-_GROUPS: Final = frozenset(("JMSXGroupID", "JMSXGroupSeq"))
+_GROUPS: Final = frozenset((GROUP_ID, GROUP_SEQUENCE))
 #: What links to STOMP brokers add begins so. It says nothing of the gateway's.
 _LINKS: Final = "JMS_STOMP_"
 #: These are booleans to the broker, and STOMP has text only.

@@ -64,6 +64,7 @@ class EmbeddedProvider:
         stable_ids=True,
         queue_patterns=True,
         scheduled=True,
+        groups=True,
     )
 
     def __init__(

@@ -334,6 +334,8 @@ class Subscriptions:
             redelivery=client_headers.redelivery(given),
             name=id.partition("\0")[0],
             shared=shared,
+            # An envelope has the message as it was sent.
+            tells_groups=queue and not browse and not client_headers.enveloped(given),
         )
 
     def _flagged(self, given: dict[str, str], destination: Destination) -> str | None:

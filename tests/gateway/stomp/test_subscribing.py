@@ -63,7 +63,7 @@ def test_what_the_headers_ask_for_reaches_the_provider(server: Server) -> None:
 
 def test_no_local_means_nothing_on_a_queue(client: Client) -> None:
     client.say(f"{SUBSCRIBE}no-local:true\n\n")
-    assert client.consumer().spec == ConsumerSpec(Queue("a"), name="s")
+    assert client.consumer().spec == ConsumerSpec(Queue("a"), name="s", tells_groups=True)
 
 
 @pytest.mark.parametrize(

@@ -329,8 +329,16 @@ class EmbeddedConsumer:
     def wants(self, message: Message) -> bool:
         return self.selector is None or self.selector.matches(message)
 
-    def hand(self, run: list[Message], attempts: list[int] | None) -> None:
-        """Deliver a run. Its length is within the credit."""
+    def hand(
+        self,
+        run: list[Message],
+        attempts: list[int] | None,
+        shown: list[Message] | None = None,
+    ) -> None:
+        """Deliver a run. Its length is within the credit.
+
+        :param shown: what its user sees of them; None: these themselves.
+        """
         first = self._next
         self._next = first + len(run)
         self.credit -= len(run)
@@ -340,7 +348,7 @@ class EmbeddedConsumer:
         self._ledger.add(first, run)
         self._take_on(run)
         try:
-            self._deliver(self, first, run, attempts)
+            self._deliver(self, first, run if shown is None else shown, attempts)
         except Exception:  # noqa: BLE001
             # Its user broke the contract. What it was given stays outstanding, and others get
             # theirs.

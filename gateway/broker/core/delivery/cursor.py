@@ -14,6 +14,7 @@ from typing import Final
 
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.delivery.groups import Groups
 from gateway.broker.core.waiting.backlog import Backlog
 from gateway.broker.core.waiting.lane import BEYOND, PriorityLane
 from gateway.messaging.destination import Destination
@@ -93,10 +94,14 @@ class Cursor:
         consumer: EmbeddedConsumer,
         messages: Sequence[Message],
         barred: Collection[Destination] = (),
+        groups: Groups | None = None,
+        consumers: Sequence[EmbeddedConsumer] = (),
     ) -> tuple[list[Message], list[Message], int]:
         """Look at messages for a consumer, up to its credit.
 
         :param barred: topics of which it gets nothing.
+        :param groups: where messages may have groups, which decide to whom they go, and
+        :param consumers: all of that place. It must be given what it takes then.
         :returns: those that it takes, those that have expired, and how many of them all there was
             no time to look at.
         """
@@ -117,6 +122,12 @@ class Cursor:
             elif barred and message.headers.destination in barred:
                 continue
             elif consumer.wants(message):
+                if (
+                    groups is not None
+                    and message.headers.group
+                    and not groups.gives(message, consumer, consumers)
+                ):
+                    continue
                 run.append(message)
                 octets -= len(message.body)
         return run, expired, 0
@@ -128,6 +139,18 @@ class Cursor:
     def has_passed(self, message: Message) -> bool:
         """Whether the message's place is one that the reader has looked at."""
         return message.seq <= self._examined.get(message.headers.priority, 0)
+
+    def has_looked_at(self, priority: int, seq: int) -> bool:
+        """As :meth:`has_passed`, by a message's place."""
+        return seq <= self._examined.get(priority, 0)
+
+    def go_back_with(self, other: Cursor | None) -> None:
+        """Look again at what another has not looked at; None: at everything."""
+        examined = self._examined
+        for priority in list(examined):
+            before = 0 if other is None else other._examined.get(priority, 0)
+            if before < examined[priority]:
+                examined[priority] = before
 
     def go_back_to(self, message: Message) -> None:
         """The reader is to look at the message again."""

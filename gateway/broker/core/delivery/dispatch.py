@@ -6,7 +6,8 @@ memory until a garbage collection. What settling a message means, and where a de
 the place's.
 
 A consumer with a selector takes what it wants, wherever in the backlog that is, in memory or in the
-store only.
+store only. So does every consumer of a queue whose messages have groups
+(:mod:`gateway.broker.core.delivery.groups`).
 
 Owns fairness, credit, and what is read back for consumers.
 """
@@ -23,6 +24,7 @@ from twisted.logger import Logger
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubscription
 from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.delivery.groups import MOST_IDLE, Groups, has_groups, marked
 from gateway.broker.core.delivery.pace import Pace
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.backlog import Backlog
@@ -62,17 +64,26 @@ class Dispatch:
     """Messages that wait at one place, and consumers that want them.
 
     :param examines: whether the place is asked about each run before it is handed out.
+    :param grouping: whether messages of one group go to one consumer.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
 
-    def __init__(self, changes: Changes, examines: bool = False) -> None:
+    def __init__(self, changes: Changes, examines: bool = False, grouping: bool = False) -> None:
         self.changes = changes
         self.backlog = Backlog(changes.memory, changes.spills)
         self.consumers: list[EmbeddedConsumer] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.failed_deliveries: dict[int, int] = {}
         self._examines: Final = examines
+        self._grouping: Final = grouping
+        #: From the first message of a group on, until no group is anybody's. Then all consumers have
+        #: cursors.
+        self.groups: Groups | None = None
+        #: Groups without outstanding messages that are remembered.
+        self.most_idle_groups = MOST_IDLE
+        #: How far consumers had looked when they left, of whose groups some are not free yet.
+        self._left: dict[EmbeddedConsumer, Cursor | None] = {}
         #: An administrator has paused it: nothing is handed out.
         self.paused = False
         #: Topics of which nothing is handed out, as an administrator has paused them. Then consumers
@@ -114,14 +125,76 @@ class Dispatch:
         if self.halted is not None:
             raise self.halted
         self.consumers.append(consumer)
-        if consumer.selector is not None or self._barred:
+        if consumer.selector is not None or self._barred or self.groups is not None:
             self._cursors[consumer] = Cursor(self.backlog)
         place.wake()
 
-    def leave(self, consumer: EmbeddedConsumer) -> None:
+    def leave(self, place: QueueOrSubscription, consumer: EmbeddedConsumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            self._cursors.pop(consumer, None)
+            cursor = self._cursors.pop(consumer, None)
+            if self.groups is not None:
+                # What only it would have taken: with a selector, that may be what it has passed.
+                reached = cursor if consumer.selector is None else None
+                if self.groups.leave(consumer):
+                    self._left[consumer] = reached
+                self._look_again(place, reached)
+
+    # --- groups
+
+    def _group(self) -> None:
+        """Messages have groups: each consumer looks for its own from now on."""
+        self.groups = Groups(self._has_looked_at, self.most_idle_groups)
+        for consumer in self.consumers:
+            self._cursors.setdefault(consumer, Cursor(self.backlog))
+
+    def _has_looked_at(self, consumer: EmbeddedConsumer, priority: int, seq: int) -> bool:
+        cursor = self._cursors.get(consumer)
+        return cursor is None or cursor.has_looked_at(priority, seq)
+
+    def _look_again(self, place: QueueOrSubscription, reached: Cursor | None) -> None:
+        """Have all look again from where one has left off; None: at everything."""
+        for cursor in self._cursors.values():
+            cursor.go_back_with(reached)
+        if self.groups is not None and self.groups.empty and not self._left:
+            self._ungroup()
+        place.wake()
+
+    def _ungroup(self) -> None:
+        self.groups = None
+        for consumer in self.consumers:
+            if consumer.selector is None and not self._barred:
+                self._cursors.pop(consumer, None)
+
+    def end_of_groups(self, place: QueueOrSubscription, messages: Sequence[Message]) -> None:
+        """Where there are groups: these are with no consumer any more."""
+        groups = self.groups
+        if groups is None:
+            return
+        for consumer in groups.back(messages):
+            reached = self._left.get(consumer)
+            if not groups.count(consumer):
+                self._left.pop(consumer, None)
+            self._look_again(place, reached)
+
+    def _show_others(self, groups: Groups, consumer: EmbeddedConsumer) -> None:
+        """Show other consumers what was found to be theirs, or may be."""
+        given, groups.given = groups.given, []
+        for other, message in given:
+            cursor = self._cursors.get(other)
+            if cursor is not None and cursor.has_passed(message):
+                cursor.go_back_to(message)
+        closing, groups.closing = groups.closing, []
+        if closing:
+            # The rest of the group may be of another priority, or what its selector has passed by.
+            own = self._cursors.get(consumer) if consumer.selector is None else None
+            for other, cursor in self._cursors.items():
+                if other is consumer:
+                    continue
+                cursor.go_back_with(own)
+                for message in closing:
+                    if cursor.has_passed(message):
+                        cursor.go_back_to(message)
 
     def pause(self, place: QueueOrSubscription, paused: bool) -> None:
         """Hand nothing out, or go on."""
@@ -161,6 +234,8 @@ class Dispatch:
             if self.paused:
                 ready = []
             elif self._cursors:
+                if self.groups is not None:
+                    self.groups.begin()
                 self._select(place, self._in_turn())
             else:
                 ready = [consumer for consumer in self.consumers if consumer.ready()]
@@ -188,17 +263,27 @@ class Dispatch:
             run, expired = backlog.take(
                 min(consumer.credit, MOST_IN_A_TURN), octets, self.changes.turn.now_ms
             )
-            if run:
+            if self._grouping and has_groups(run):
+                self._begin_grouping(place, run)
+            elif run:
                 self.hand(place, consumer, run)
         else:
             most = min(sum([consumer.credit for consumer in ready]), MOST_IN_A_TURN)
             run, expired = backlog.take(most, -1, self.changes.turn.now_ms)
-            if run:
+            if self._grouping and has_groups(run):
+                self._begin_grouping(place, run)
+            elif run:
                 self._deal(place, run)
         if expired:
             place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
         if (run or expired) and backlog.waiting:
             place.wake()
+
+    def _begin_grouping(self, place: QueueOrSubscription, run: list[Message]) -> None:
+        """Hand out by groups, first what was taken out of the backlog."""
+        place.return_to_backlog(run)
+        self._group()
+        self._select(place, self._in_turn())
 
     def _deal(self, place: QueueOrSubscription, run: list[Message]) -> None:
         """Deal messages out like cards, beginning with the next in turn."""
@@ -252,9 +337,16 @@ class Dispatch:
         return self.consumers[start:] + self.consumers[:start]
 
     def hand(
-        self, place: QueueOrSubscription, consumer: EmbeddedConsumer, run: list[Message]
+        self,
+        place: QueueOrSubscription,
+        consumer: EmbeddedConsumer,
+        run: list[Message],
+        firsts: set[int] | None = None,
     ) -> None:
-        """Deliver what was taken out of the backlog."""
+        """Deliver what was taken out of the backlog.
+
+        :param firsts: seqs of those that are the first of their group for the consumer.
+        """
         if self._examines:
             run = place.examine(run)
             if not run:
@@ -267,7 +359,8 @@ class Dispatch:
                 attempts = None
         self.changes.journal_delivered(place, consumer, run, attempts)
         consumer.handed_ms = self.changes.turn.now_ms
-        consumer.hand(run, attempts)
+        shown = marked(run, firsts) if firsts and consumer.spec.tells_groups else None
+        consumer.hand(run, attempts, shown)
 
     def wait_again(self, place: QueueOrSubscription, messages: Sequence[Message]) -> None:
         """These wait again, in their old places; nothing for none."""
@@ -290,9 +383,13 @@ class Dispatch:
 
     def _select(self, place: QueueOrSubscription, consumers: Sequence[EmbeddedConsumer]) -> None:
         """Let each look at what it has not looked at yet, in this order."""
-        backlog = self.backlog
+        backlog, groups = self.backlog, self.groups
         again = False
         for consumer in consumers:
+            if self.groups is not groups:
+                # A delivery has ended the last consumer that had groups.
+                place.wake()
+                return
             if not consumer.ready():
                 continue
             cursor = self._cursors.get(consumer)
@@ -304,9 +401,15 @@ class Dispatch:
             else:
                 most = _MOST_EXAMINED
             messages = list(islice(cursor.ahead(), most))
+            if self._grouping and groups is None and has_groups(messages):
+                self._group()
+                place.wake()
+                return
             if messages:
                 again = True
-                run, expired, left = cursor.choose(self.changes, consumer, messages, self._barred)
+                run, expired, left = cursor.choose(
+                    self.changes, consumer, messages, self._barred, self.groups, self.consumers
+                )
                 backlog.pluck_messages([*run, *expired])
                 self._hand_chosen(place, consumer, run, expired)
                 if left:
@@ -348,7 +451,11 @@ class Dispatch:
         ):
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
-            run, expired, left = cursor.choose(self.changes, consumer, ahead, self._barred)
+            if self._grouping and self.groups is None and has_groups(ahead):
+                self._group()
+            run, expired, left = cursor.choose(
+                self.changes, consumer, ahead, self._barred, self.groups, self.consumers
+            )
             if left:
                 # Reading them once more would take longer than keeping them.
                 cursor.reading = True
@@ -380,8 +487,15 @@ class Dispatch:
         run: list[Message],
         expired: list[Message],
     ) -> None:
+        groups = self.groups
+        firsts: set[int] | None = None
+        if groups is not None:
+            if groups.given or groups.closing:
+                self._show_others(groups, consumer)
+            if groups.firsts:
+                firsts, groups.firsts = groups.firsts, set()
         if run:
-            self.hand(place, consumer, run)
+            self.hand(place, consumer, run, firsts)
         if expired:
             place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
 

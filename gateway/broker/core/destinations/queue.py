@@ -36,7 +36,7 @@ class PhysicalQueue(PhysicalDestination):
         properties: DestinationProperties,
     ) -> None:
         super().__init__(changes, destination, number, properties)
-        self.dispatch = Dispatch(changes)
+        self.dispatch = Dispatch(changes, grouping=True)
         #: See :attr:`QueueOrSubscription.owner`.
         self.owner = 0
         #: How many of its consumers are of patterns. They do not keep it from being reaped.
@@ -102,6 +102,8 @@ class PhysicalQueue(PhysicalDestination):
         self.octets -= size
         if self.dispatch.failed_deliveries:
             self.dispatch.forget_tries(messages)
+        if self.dispatch.groups is not None:
+            self.dispatch.end_of_groups(self, messages)
         if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         if not self.count:
@@ -139,6 +141,8 @@ class PhysicalQueue(PhysicalDestination):
         redelivery.end_outstanding(self, messages)
 
     def redeliver(self, messages: Sequence[Message]) -> None:
+        if self.dispatch.groups is not None:
+            self.dispatch.end_of_groups(self, messages)
         redelivery.redeliver(self, messages)
 
     def reject(
@@ -148,6 +152,8 @@ class PhysicalQueue(PhysicalDestination):
         dead: DeadReason | None,
         changes: RedeliveryChanges | None,
     ) -> None:
+        if self.dispatch.groups is not None:
+            self.dispatch.end_of_groups(self, messages)
         redelivery.reject(self, messages, delay_ms, dead, changes)
 
     def sweep(self, now_ms: int) -> None:
@@ -164,7 +170,7 @@ class PhysicalQueue(PhysicalDestination):
     def leave(self, consumer: EmbeddedConsumer) -> None:
         if consumer.of_pattern and consumer in self.dispatch.consumers:
             self.covering -= 1
-        self.dispatch.leave(consumer)
+        self.dispatch.leave(self, consumer)
         self.offer_room()
         if not self.count:
             self.emptied()

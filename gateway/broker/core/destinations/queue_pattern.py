@@ -109,9 +109,14 @@ class Member(EmbeddedConsumer):
         self.octets = pattern.octets
         return pattern.unsettled <= FREE or self.session.may_have_more(self)
 
-    def hand(self, run: list[Message], attempts: list[int] | None) -> None:
+    def hand(
+        self,
+        run: list[Message],
+        attempts: list[int] | None,
+        shown: list[Message] | None = None,
+    ) -> None:
         self._next = self.pattern.number(self, run)
-        super().hand(run, attempts)
+        super().hand(run, attempts, shown)
 
     @property
     def in_memory(self) -> int:

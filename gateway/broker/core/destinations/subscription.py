@@ -424,7 +424,7 @@ class TopicSubscription:
 
         A subscription that is not durable ends with its last consumer.
         """
-        self.dispatch.leave(consumer)
+        self.dispatch.leave(self, consumer)
         if not self.durable and not self.dispatch.consumers:
             self.topics.end_subscription(self)
 
