@@ -35,6 +35,7 @@ MODULES = [
     "gateway/broker/core/consumers/unacknowledged.py",
     "gateway/broker/core/delivery/cursor.py",
     "gateway/broker/core/delivery/dispatch.py",
+    "gateway/broker/core/delivery/exclusive.py",
     "gateway/broker/core/delivery/groups.py",
     "gateway/broker/core/delivery/pace.py",
     "gateway/broker/core/delivery/redelivery.py",

@@ -71,6 +71,7 @@ class Capabilities:
     :param groups: messages of a queue that have one ``JMSXGroupID`` go to one of its consumers as long
         as that is there; by a negative ``JMSXGroupSeq`` the group ends. Where the one that has a group
         leaves, its unsettled messages of it come first, in order, to the one that has it then.
+    :param exclusive: a consumer of a queue may have it for itself, see :class:`ConsumerSpec`.
     :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered,
         and no other message's.
     """
@@ -89,6 +90,7 @@ class Capabilities:
     queue_patterns: bool = False
     scheduled: bool = False
     groups: bool = False
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,10 @@ class ConsumerSpec:
     :param tells_groups: a message that is the first of its group for this consumer has the property
         ``JMSXGroupFirstForConsumer``, a boolean. A provider without ``groups`` has no such property
         to tell.
+    :param exclusive: of a queue: one of the consumers that ask for this gets all messages, the one
+        that came first, and no other consumer gets any. When it leaves, the next of them does, first
+        what that one has not settled. Message groups mean nothing then. A provider without
+        ``exclusive`` has consumers share.
     """
 
     destination: Destination
@@ -164,6 +170,7 @@ class ConsumerSpec:
     name: str = ""
     shared: bool = False
     tells_groups: bool = False
+    exclusive: bool = False
 
 
 class Waiting(NamedTuple):

@@ -29,6 +29,9 @@ DURABLE_NAMES: Final = (
 PREFETCHES: Final = ("prefetch-count", "activemq.prefetchSize", "credit")
 #: SUBSCRIBE: do not deliver what the same connection sent.
 NO_LOCALS: Final = ("no-local", "activemq.noLocal")
+#: SUBSCRIBE: have the queue for oneself, while no earlier consumer has; RabbitMQ's is an argument of
+#: the queue.
+EXCLUSIVES: Final = ("exclusive-consumer", "activemq.exclusive", "x-single-active-consumer")
 #: SEND: the time to live in milliseconds.
 RELATIVE_EXPIRIES: Final = ("ttl", "expiration")
 #: SEND: ActiveMQ's delivery at a later time.

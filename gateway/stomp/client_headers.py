@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.messaging.redelivery import RedeliveryChanges
-from gateway.stomp.brokers import DURABLE_NAMES, NO_LOCALS, PREFETCHES, RELATIVE_EXPIRIES
+from gateway.stomp.brokers import (
+    DURABLE_NAMES,
+    EXCLUSIVES,
+    NO_LOCALS,
+    PREFETCHES,
+    RELATIVE_EXPIRIES,
+)
 from gateway.stomp.refusals import CommandRefused
 
 #: RabbitMQ's durable subscriptions of topics. A queue is durable anyway.
@@ -106,6 +112,12 @@ def selector(headers: Headers) -> str | None:
 def no_local(headers: Headers) -> bool:
     """Whether a subscription wants not to have what its own connection sent."""
     found = _first(headers, NO_LOCALS)
+    return found is not None and boolean(found[1])
+
+
+def exclusive(headers: Headers) -> bool:
+    """Whether a subscription wants to have its queue for itself."""
+    found = _first(headers, EXCLUSIVES)
     return found is not None and boolean(found[1])
 
 
@@ -238,6 +250,7 @@ _USED: Final = frozenset(
         "subscription-type",
         "transaction",
         *DURABLE_NAMES,
+        *EXCLUSIVES,
         *NO_LOCALS,
         *PREFETCHES,
         *_DURABLES,

@@ -36,6 +36,9 @@ _BEGINNINGS: Final = {
 #: ``?consumer.prefetchSize=10``. Any other question mark is one.
 _OPTIONS: Final = re.compile(r"\?[\w.-]+=.*", re.DOTALL)
 
+#: The one of them that SUBSCRIBE takes where it stands alone.
+_EXCLUSIVE: Final = re.compile(r"\?consumer\.exclusive=(true|false)\s*\Z")
+
 #: Between the destinations of a composite one, ``/queue/a,/queue/b``, as ActiveMQ has it. A comma
 #: that no slash follows is part of a name.
 _BETWEEN: Final = re.compile(r"\s*,\s*(?=/)")
@@ -90,6 +93,15 @@ def split_composite(text: str) -> list[str]:
     first = parts[0] if parts else ""
     prefix = next((each for each in _BEGINNINGS.values() if first.startswith(each)), "")
     return [part if part.startswith("/") else prefix + part for part in parts]
+
+
+def split_exclusive(text: str) -> tuple[str, bool | None]:
+    """Return a destination without ActiveMQ's ``?consumer.exclusive=``.
+
+    And its value; None where it has not that option, or others too.
+    """
+    found = _EXCLUSIVE.search(text)
+    return (text, None) if found is None else (text[: found.start()], found[1] == "true")
 
 
 class Naming(Protocol):

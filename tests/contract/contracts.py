@@ -75,8 +75,9 @@ async def refuses(seam: Seam, capability: str) -> None:
     elif capability == "queue_patterns":
         # The name is the broker's to understand, wildcards or not.
         pass
-    elif capability == "groups":
-        # A group is a property like any other then, and no message is refused for it.
+    elif capability in ("groups", "exclusive"):
+        # A group is a property like any other then, and no message is refused for it. Consumers
+        # share.
         pass
     elif capability == "joined":
         await _refuses_to_join(seam)

@@ -65,6 +65,7 @@ class EmbeddedProvider:
         queue_patterns=True,
         scheduled=True,
         groups=True,
+        exclusive=True,
     )
 
     def __init__(

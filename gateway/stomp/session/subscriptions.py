@@ -26,7 +26,7 @@ from gateway.messaging.provider import Connection, ConsumerSpec, Mode
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import client_headers
 from gateway.stomp.counters import Counters
-from gateway.stomp.destinations import split_composite
+from gateway.stomp.destinations import split_composite, split_exclusive
 from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused, Refusal
@@ -171,8 +171,11 @@ class Subscriptions:
         texts = [text]
         if self._profile.composites:
             texts = split_composite(text) or texts
-        specs = {each: self._spec(given, self._source(each, given), id) for each in texts}
-        if len(specs) > 1 and (durable := specs[texts[0]].durable_name) is not None:
+        specs = {
+            each: self._spec(given, self._source(each, given), id, exclusive)
+            for each, exclusive in map(split_exclusive, texts)
+        }
+        if len(specs) > 1 and (durable := next(iter(specs.values())).durable_name) is not None:
             raise CommandRefused(
                 f"the durable subscription '{durable[:100]}' to several destinations: expected one"
             )
@@ -312,7 +315,9 @@ class Subscriptions:
     def _needs_id(self) -> bool:
         return self._encoder.version is not Version.V1_0 and not self._profile.default_ids
 
-    def _spec(self, given: dict[str, str], destination: Destination, id: str) -> ConsumerSpec:
+    def _spec(
+        self, given: dict[str, str], destination: Destination, id: str, exclusive: bool | None
+    ) -> ConsumerSpec:
         queue = destination.kind is Kind.QUEUE
         durable = self._flagged(given, destination)
         shared = flagged = durable is not None
@@ -336,6 +341,9 @@ class Subscriptions:
             shared=shared,
             # An envelope has the message as it was sent.
             tells_groups=queue and not browse and not client_headers.enveloped(given),
+            exclusive=queue
+            and not browse
+            and (client_headers.exclusive(given) if exclusive is None else exclusive),
         )
 
     def _flagged(self, given: dict[str, str], destination: Destination) -> str | None:

@@ -24,6 +24,7 @@ from twisted.logger import Logger
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubscription
 from gateway.broker.core.delivery.cursor import Cursor
+from gateway.broker.core.delivery.exclusive import Exclusive
 from gateway.broker.core.delivery.groups import MOST_IDLE, Groups, has_groups, marked
 from gateway.broker.core.delivery.pace import Pace
 from gateway.broker.core.physical import PhysicalDestination
@@ -64,7 +65,7 @@ class Dispatch:
     """Messages that wait at one place, and consumers that want them.
 
     :param examines: whether the place is asked about each run before it is handed out.
-    :param grouping: whether messages of one group go to one consumer.
+    :param grouping: whether messages of one group go to one consumer, and one consumer may have all.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
@@ -76,7 +77,12 @@ class Dispatch:
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.failed_deliveries: dict[int, int] = {}
         self._examines: Final = examines
-        self._grouping: Final = grouping
+        self._of_queue: Final = grouping
+        #: Messages of groups are looked for: not where one consumer has all.
+        self._grouping = grouping
+        #: Those that messages may go to now: all, but where consumers are exclusive.
+        self._takers = self.consumers
+        self.exclusive: Exclusive | None = None
         #: From the first message of a group on, until no group is anybody's. Then all consumers have
         #: cursors.
         self.groups: Groups | None = None
@@ -125,6 +131,10 @@ class Dispatch:
         if self.halted is not None:
             raise self.halted
         self.consumers.append(consumer)
+        if consumer.spec.exclusive and self._of_queue:
+            self.exclusive = self.exclusive or Exclusive()
+            self.exclusive.join(consumer)
+            self._share(place)
         if consumer.selector is not None or self._barred or self.groups is not None:
             self._cursors[consumer] = Cursor(self.backlog)
         place.wake()
@@ -139,6 +149,24 @@ class Dispatch:
                 if self.groups.leave(consumer):
                     self._left[consumer] = reached
                 self._look_again(place, reached)
+            if self.exclusive is not None:
+                self.exclusive.leave(consumer)
+                self._share(place)
+
+    # --- exclusive consumers
+
+    def _share(self, place: QueueOrSubscription) -> None:
+        """Hand out to whom messages may go now."""
+        exclusive = self.exclusive
+        if exclusive is not None and exclusive.over:
+            exclusive = self.exclusive = None
+        self._takers = self.consumers if exclusive is None else exclusive.takers
+        self._grouping = exclusive is None
+        if exclusive is not None and self.groups is not None:
+            self._left.clear()
+            self._ungroup()
+        self._turn_of = 0
+        place.wake()
 
     # --- groups
 
@@ -166,14 +194,19 @@ class Dispatch:
             if consumer.selector is None and not self._barred:
                 self._cursors.pop(consumer, None)
 
-    def end_of_groups(self, place: QueueOrSubscription, messages: Sequence[Message]) -> None:
-        """Where there are groups: these are with no consumer any more."""
+    @property
+    def follows(self) -> bool:
+        """Whether :meth:`no_longer_out` is to be called."""
+        return self.groups is not None or self.exclusive is not None
+
+    def no_longer_out(self, place: QueueOrSubscription, messages: Sequence[Message]) -> None:
+        """These are with no consumer any more: what has waited for that may go."""
+        if self.exclusive is not None and self.exclusive.back(messages):
+            self._share(place)
         groups = self.groups
-        if groups is None:
-            return
-        for consumer in groups.back(messages):
+        for consumer in () if groups is None else groups.back(messages):
             reached = self._left.get(consumer)
-            if not groups.count(consumer):
+            if groups is not None and not groups.count(consumer):
                 self._left.pop(consumer, None)
             self._look_again(place, reached)
 
@@ -233,12 +266,12 @@ class Dispatch:
         if backlog.waiting and not self.held_up and self.halted is None:
             if self.paused:
                 ready = []
-            elif self._cursors:
+            elif self._cursors and self._takers:
                 if self.groups is not None:
                     self.groups.begin()
                 self._select(place, self._in_turn())
             else:
-                ready = [consumer for consumer in self.consumers if consumer.ready()]
+                ready = [consumer for consumer in self._takers if consumer.ready()]
                 if ready:
                     self._hand_out_plain(place, ready)
             if backlog.behind:
@@ -257,23 +290,20 @@ class Dispatch:
 
     def _hand_out_plain(self, place: QueueOrSubscription, ready: list[EmbeddedConsumer]) -> None:
         backlog = self.backlog
-        if len(ready) == 1:
-            consumer = ready[0]
+        consumer = ready[0] if len(ready) == 1 else None
+        if consumer is not None:
             octets = -1 if consumer.octets is None else consumer.octets
-            run, expired = backlog.take(
-                min(consumer.credit, MOST_IN_A_TURN), octets, self.changes.turn.now_ms
-            )
-            if self._grouping and has_groups(run):
-                self._begin_grouping(place, run)
-            elif run:
-                self.hand(place, consumer, run)
+            most = min(consumer.credit, MOST_IN_A_TURN)
+            run, expired = backlog.take(most, octets, self.changes.turn.now_ms)
         else:
-            most = min(sum([consumer.credit for consumer in ready]), MOST_IN_A_TURN)
+            most = min(sum([each.credit for each in ready]), MOST_IN_A_TURN)
             run, expired = backlog.take(most, -1, self.changes.turn.now_ms)
-            if self._grouping and has_groups(run):
-                self._begin_grouping(place, run)
-            elif run:
-                self._deal(place, run)
+        if self._grouping and has_groups(run):
+            self._begin_grouping(place, run)
+        elif run and consumer is not None:
+            self.hand(place, consumer, run)
+        elif run:
+            self._deal(place, run)
         if expired:
             place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
         if (run or expired) and backlog.waiting:
@@ -299,7 +329,7 @@ class Dispatch:
             seat = len(run) % count
         else:
             hands, seat = self._deal_singly(ready, run)
-        self._turn_of = self.consumers.index(ready[seat])
+        self._turn_of = self._takers.index(ready[seat])
         for consumer, hand in zip(ready, hands, strict=True):
             if hand and consumer.running:
                 self.hand(place, consumer, hand)
@@ -332,9 +362,10 @@ class Dispatch:
         return hands, seat
 
     def _in_turn(self) -> list[EmbeddedConsumer]:
-        start = self._turn_of % len(self.consumers)
+        takers = self._takers
+        start = self._turn_of % len(takers)
         self._turn_of = start + 1
-        return self.consumers[start:] + self.consumers[:start]
+        return takers[start:] + takers[:start]
 
     def hand(
         self,
@@ -357,6 +388,8 @@ class Dispatch:
             attempts = [self.failed_deliveries.get(message.seq, 0) + 1 for message in run]
             if max(attempts) == 1:
                 attempts = None
+        if self.exclusive is not None:
+            self.exclusive.hand(run)
         self.changes.journal_delivered(place, consumer, run, attempts)
         consumer.handed_ms = self.changes.turn.now_ms
         shown = marked(run, firsts) if firsts and consumer.spec.tells_groups else None
@@ -445,6 +478,7 @@ class Dispatch:
         self.drop_missing(place, seqs, messages)
         if (
             consumer in self._cursors
+            and consumer in self._takers
             and consumer.ready()
             and self.halted is None
             and not self.paused

@@ -102,8 +102,8 @@ class PhysicalQueue(PhysicalDestination):
         self.octets -= size
         if self.dispatch.failed_deliveries:
             self.dispatch.forget_tries(messages)
-        if self.dispatch.groups is not None:
-            self.dispatch.end_of_groups(self, messages)
+        if self.dispatch.follows:
+            self.dispatch.no_longer_out(self, messages)
         if self.waiting_senders or self.holds_back:
             self.let_senders_go()
         if not self.count:
@@ -141,8 +141,8 @@ class PhysicalQueue(PhysicalDestination):
         redelivery.end_outstanding(self, messages)
 
     def redeliver(self, messages: Sequence[Message]) -> None:
-        if self.dispatch.groups is not None:
-            self.dispatch.end_of_groups(self, messages)
+        if self.dispatch.follows:
+            self.dispatch.no_longer_out(self, messages)
         redelivery.redeliver(self, messages)
 
     def reject(
@@ -152,8 +152,8 @@ class PhysicalQueue(PhysicalDestination):
         dead: DeadReason | None,
         changes: RedeliveryChanges | None,
     ) -> None:
-        if self.dispatch.groups is not None:
-            self.dispatch.end_of_groups(self, messages)
+        if self.dispatch.follows:
+            self.dispatch.no_longer_out(self, messages)
         redelivery.reject(self, messages, delay_ms, dead, changes)
 
     def sweep(self, now_ms: int) -> None:
