@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from bridge.link.status import BridgeState, LinkState
 from bridge.manager import BridgeServiceManager
 from gateway.admin.console.explained import Explained
@@ -22,6 +23,8 @@ from gateway.messaging.dead import DMQ
 
 #: Destinations that are explained in one look; it costs more than to find them.
 _EXPLAINED: Final = 5
+#: The queues of dead messages that are counted, which are those of the page they lead to.
+_DEAD: Final = (BUILT_IN_DMQ_DESTINATION.name, DMQ.name)
 #: A part of the memory for waiting messages from which on it is told.
 _MUCH: Final = 0.9
 #: A lag of a link from which on it is told, in milliseconds.
@@ -93,7 +96,7 @@ class Overview:
             "broker": broker,
             "survey": survey,
             "now_ms": self._now_ms(),
-            "dmq": DMQ.name,
+            "dead": sum(self._paging.count("queue", name) for name in _DEAD),
         }
 
     def _of_broker(self, broker: BrokerView) -> Iterator[Trouble]:

@@ -164,6 +164,11 @@ class Paging:
         """Look at every destination."""
         return self._broker.schedule.finished(self._survey())
 
+    def count(self, type: str, name: str) -> int:
+        """Return how many messages a destination has; 0 without it."""
+        physical = self._find(type, name)
+        return 0 if physical is None else physical.count
+
     def destination(self, type: str, name: str) -> Deferred[DestinationView]:
         """Return one destination; fails with AdministrationRefused."""
         return self._broker.schedule.finished(self._destination(type, name))

@@ -224,6 +224,10 @@ def test_dead_messages_are_grouped_looked_at_and_replayed(pages: Pages, served: 
     text = pages.text("tbody")
     assert text.index("queue:shop.bad") < text.index("queue:refused")
     assert "I want none of these" in text
+    # Those of bridges and of the broker are counted alike.
+    pages.go("/console/")
+    pages.until_text("Dead messages\n3\n", "#figures")
+    pages.go("/console/dead")
     # One of them: what it says is hidden until it is asked for.
     pages.browser.run("document.querySelector('tbody [aria-label^=\"1: message\"]').click()")
     pages.browser.until("location.pathname === '/console/message'")
