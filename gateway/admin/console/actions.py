@@ -48,7 +48,7 @@ class Action:
     :param question: asked before it is done; may have the parameters' names in braces.
     :param method: and
     :param path: of the route, as it was added.
-    :param command: the words of the command that does the same.
+    :param command: the words of the command that does the same; it is given the ``address``, too.
     :param parameters: what it is about; given by the page that offers it.
     :param fields: what else may be given.
     :param done: says what was done, from the route's answer.
@@ -102,12 +102,14 @@ class Action:
 class Asked:
     """An action that was asked for.
 
+    :param address: of the admin service, as the browser knows it: a scheme, a host and a port.
     :param foreseen: what it would do, a sentence.
     :param outcome: what came of it, a sentence; "" before it is done.
     """
 
     action: Action
     given: dict[str, str]
+    address: str
     foreseen: str = ""
     outcome: str = ""
     failed: bool = False
@@ -122,7 +124,7 @@ class Asked:
     @property
     def command(self) -> Sequence[str]:
         """The words of the command that does the same."""
-        return self.action.command(self.given)
+        return self.action.command({**self.given, "address": self.address})
 
     @property
     def is_complete(self) -> bool:
@@ -433,7 +435,7 @@ _OF_MESSAGES: Final = (
         "GET",
         "/v1/message/body",
         lambda given: [
-            *("curl", "-u", "USER", "-G", "http://127.0.0.1:7677/v1/message/body"),
+            *("curl", "-u", "USER", "-G", f"{given['address']}/v1/message/body"),
             *("--data-urlencode", f"name={given['name']}"),
             *("--data-urlencode", f"id={given['id']}"),
         ],

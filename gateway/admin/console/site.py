@@ -285,7 +285,7 @@ class Console:
                 HTTPStatus.FORBIDDEN,
             )
         given = action.given(asked)
-        plan = Asked(action, given)
+        plan = Asked(action, given, self._address(request))
         if method == "POST" and "check" not in form:
             host = peer_host(request.getClientAddress())
             plan.outcome = await audited(self._log, session.user, host, plan, self._routes, asked)
@@ -380,6 +380,19 @@ class Console:
         origin = request.getHeader("Origin")
         if origin is None or urlsplit(origin).netloc != (request.getHeader("Host") or ""):
             raise _foreign("the request does not say that it comes from this site")
+
+    def _address(self, request: Any) -> str:
+        """Return the scheme, host and port that the browser asks.
+
+        A proxy may speak TLS for this service, so that only the page knows its scheme.
+        """
+        here = request.getHost()
+        host = request.getHeader("Host") or f"{here.host}:{here.port}"
+        page = request.getHeader("Origin") or request.getHeader("Referer") or ""
+        scheme, _, rest = page.partition("://")
+        if scheme not in ("http", "https") or rest.partition("/")[0] != host:
+            scheme = "https" if self._secure else "http"
+        return f"{scheme}://{host}"
 
     # --- answers
 

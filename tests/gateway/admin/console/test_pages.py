@@ -239,7 +239,8 @@ def test_dead_messages_are_grouped_looked_at_and_replayed(pages: Pages, served: 
     pages.browser.click("dialog button.main")
     pages.until_text("secret <b>one</b>", "dialog pre")
     pages.follow("Close")
-    assert "audit: admin from 127.0.0.1 did in the console: curl" in served.log()
+    there = f"http://127.0.0.1:{served.port}/v1/message/body"
+    assert f"did in the console: curl -u USER -G {there} --data-urlencode" in served.log()
     assert "secret" not in served.log()
     # A plan first, which changes nothing.
     pages.go("/console/dead")

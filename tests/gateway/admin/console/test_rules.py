@@ -162,6 +162,32 @@ async def test_bodies_are_for_operators_and_each_look_is_logged(served: Served) 
     assert "private" not in served.log()
 
 
+@pytest.mark.parametrize(
+    ("headers", "address"),
+    [
+        ({"Host": "broker.example.com:8443"}, "http://broker.example.com:8443"),
+        # A proxy speaks TLS: the page that asks has the scheme.
+        (
+            {"Host": "mq.example.com", "Referer": "https://mq.example.com/console/message?id=1"},
+            "https://mq.example.com",
+        ),
+        ({"Host": "mq.example.com", "Referer": "https://evil.example/"}, "http://mq.example.com"),
+        ({"Host": "mq.example.com", "Referer": "file://mq.example.com/"}, "http://mq.example.com"),
+        (
+            {"Host": "a';\"<b>", "Referer": "none"},
+            "&#39;http://a&#39;&#34;&#39;&#34;&#39;;&#34;&lt;b&gt;",
+        ),
+    ],
+)
+def test_the_command_has_the_address_of_the_page(
+    served: Served, headers: dict[str, str], address: str
+) -> None:
+    reply = served.ask(
+        "/console/act/look-body?name=q&id=1", None, cookie=served.log_in("otto"), **headers
+    )
+    assert f"curl -u USER -G {address}/v1/message/body" in reply.text
+
+
 def test_what_nobody_has_thought_of_is_the_administrators() -> None:
     assert needed("POST", "/v1/destination/purge") is Role.OPERATOR
     assert needed("GET", "/v1/message") is Role.VIEWER
