@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from gateway.admin.service.requests import AdminRequest, Routes, refusal
+from gateway.admin.service.requests import AdminRequest, Refused, Routes, refusal
 from gateway.admin.service.roles import Role, needed
 from gateway.instance.problems import printable
 
 _DESTINATION: Final = ("type", "name")
 _LINK: Final = ("bridge", "link")
+
+_REFUSED: Final = "audit: {user} from {host} was refused in the console: {command}: {text}"
 
 Given = Mapping[str, str]
 
@@ -175,13 +177,13 @@ async def audited(
 
     :returns: how it ended, a sentence.
     """
-    command = " ".join(map(printable, plan.command))
+    command = _line(plan.command)
     try:
         outcome = await plan.do(routes, asked)
     except Exception as error:
         refused = refusal(error)
         log.info(
-            "audit: {user} from {host} was refused in the console: {command}: {text}",
+            _REFUSED,
             user=user,
             host=host,
             command=command,
@@ -199,6 +201,25 @@ async def audited(
         outcome="shown" if plan.action.secret else outcome,
     )
     return outcome
+
+
+def audit_refusal(
+    log: Logger, user: str, host: str, action: Action, asked: AdminRequest, text: str, address: str
+) -> None:
+    """Log who was refused an action before it was tried, and why.
+
+    :param text: why, a sentence.
+    """
+    try:
+        words = Asked(action, action.given(asked), address).command
+    except Refused:
+        # Something is missing that the command would need.
+        words = [action.name]
+    log.info(_REFUSED, user=user, host=host, command=_line(words), text=text)
+
+
+def _line(words: Sequence[str]) -> str:
+    return " ".join(map(printable, words))
 
 
 def _foreseen(answer: Mapping[str, Any]) -> str:

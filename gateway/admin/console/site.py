@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from twisted.web.server import NOT_DONE_YET
 
 from gateway import __version__
-from gateway.admin.console.actions import Action, Asked, audited
+from gateway.admin.console.actions import Action, Asked, audit_refusal, audited
 from gateway.admin.console.live import Streams
 from gateway.admin.console.sessions import Session, Sessions
 from gateway.admin.console.view import View, environment
@@ -275,19 +275,20 @@ class Console:
         if action is None:
             raise _not_found()
         form = _form(request) if method == "POST" else {}
-        if method == "POST":
-            self._prove(request, session, form)
         asked = self._asked(request, session, form)
-        if asked.role < action.role:
-            raise Refused(
-                f"that needs the role {action.role.word}, and yours is {asked.role.word}",
-                "forbidden",
-                HTTPStatus.FORBIDDEN,
-            )
-        given = action.given(asked)
-        plan = Asked(action, given, self._address(request))
-        if method == "POST" and "check" not in form:
-            host = peer_host(request.getClientAddress())
+        doing = method == "POST" and "check" not in form
+        host = peer_host(request.getClientAddress())
+        address = self._address(request)
+        try:
+            if method == "POST":
+                self._prove(request, session, form)
+            _check_role(action, asked)
+            plan = Asked(action, action.given(asked), address)
+        except Refused as refused:
+            if doing:
+                audit_refusal(self._log, session.user, host, action, asked, refused.text, address)
+            raise
+        if doing:
             plan.outcome = await audited(self._log, session.user, host, plan, self._routes, asked)
         elif action.dry_run and (method == "POST" or plan.is_complete):
             plan.foreseen = await plan.tried(self._routes, asked)
@@ -448,6 +449,15 @@ def _form(request: Any) -> dict[str, str]:
     except ValueError:
         raise Refused("the form cannot be read", "") from None
     return dict(fields)
+
+
+def _check_role(action: Action, asked: AdminRequest) -> None:
+    if asked.role < action.role:
+        raise Refused(
+            f"that needs the role {action.role.word}, and yours is {asked.role.word}",
+            "forbidden",
+            HTTPStatus.FORBIDDEN,
+        )
 
 
 def _foreign(text: str) -> Refused:

@@ -214,6 +214,32 @@ def test_each_action_is_logged_with_who_and_the_command(served: Served) -> None:
     assert f"audit: otto from {HOST} was refused in the console: imqcmd purge dst" in served.log()
 
 
+def test_an_action_that_is_refused_is_logged_as_well(served: Served) -> None:
+    cookie = served.log_in("vera")
+    mine = {"csrf": served.token(cookie)}
+    queue = {"type": "queue", "name": "not\nvera's"}
+    words = "imqcmd purge dst -t q -n not\\nvera's"
+    was_refused = f"audit: vera from {HOST} was refused in the console: "
+    for form, command, reason in (
+        ({**queue, **mine}, words, "that needs the role operator, and yours is viewer"),
+        (queue, words, "the form is of another session: load the page again"),
+        (mine, "purge", "that needs the role operator, and yours is viewer"),
+    ):
+        before = served.log().count(was_refused)
+        assert served.ask("/console/act/purge", form, cookie=cookie).status == 403
+        assert f"{was_refused}{command}: {reason}" in served.log()
+        assert served.log().count(was_refused) == before + 1
+    look = {"name": "q", "id": "1", **mine}
+    assert served.ask("/console/act/look-body", look, cookie=cookie).status == 403
+    assert f"{was_refused}curl -u USER -G http://{HOST}:{served.port}/v1/" in served.log()
+    # Who only asks what an action would do has done nothing.
+    before = served.log().count(was_refused)
+    path = "/console/act/purge?type=queue&name=q"
+    assert served.ask(path, cookie=cookie).status == 403
+    assert served.ask(path, {**mine, "check": "1"}, cookie=cookie).status == 403
+    assert served.log().count(was_refused) == before
+
+
 def test_a_user_who_is_removed_is_logged_out(served: Served) -> None:
     """The session asks what its user may do, each time."""
     roles: list[Role | None] = [Role.OPERATOR]
