@@ -28,6 +28,7 @@ from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.lag import Lag
+from bridge.link.pace import Pace
 from bridge.link.pump import Buries
 from bridge.link.states import Events, machine
 from bridge.link.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
@@ -102,6 +103,7 @@ class JMSLink:
         self._connections: Final = connections
         self._throughput: Final = Throughput(config.name, self.counters, log, reactor)
         self._log: Final = log
+        self._pace: Final = Pace(reactor, config.max_messages_per_second, config.batch_size)
         self._lag: Final = Lag(reactor, config, source, log)
         self._bridge = bridge
         self._transfer: Final = Transfer(
@@ -149,6 +151,7 @@ class JMSLink:
             refusals,
             self._end_lost,
             self.balance,
+            self._pace,
         )
         self._endpoints: LinkEndpoints | None = None
         #: How often connecting or pumping was begun: what was begun before has nothing to say any
@@ -298,6 +301,9 @@ class JMSLink:
             transaction=transaction,
             transaction_state=transaction_state,
             waiting=self._lag.waiting(0 if endpoints is None else endpoints.in_flight),
+            max_rate=config.max_messages_per_second or 0,
+            paced=self._state is LinkState.STARTED and self._pace.holds,
+            paced_s=self._pace.waited_s,
         )
 
     def _done_with(self) -> object:
@@ -311,7 +317,12 @@ class JMSLink:
         )
 
     def _waiting(self) -> int:
-        """Messages that wait at the source or are under way; -1 when unknown."""
+        """Messages that wait at the source or are under way; -1 when unknown.
+
+        None while the link waits for its rate: it is not stalled.
+        """
+        if self._pace.waits:
+            return 0
         held = 0 if self._endpoints is None else self._endpoints.in_flight
         return max(self._lag.waiting(held), held or -1)
 

@@ -80,6 +80,7 @@ class RefusedLink:
             received_rate=0.0,
             sent_rate=0.0,
             counters=LinkCounters(),
+            max_rate=self.config.max_messages_per_second or 0,
         )
 
     def _enter(self, state: LinkState) -> None:

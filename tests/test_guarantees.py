@@ -111,6 +111,7 @@ def decided(source: str, target: str) -> tuple[str, str]:
         nobody,
         lambda lost: None,
         nobody,
+        nobody,
     )
     try:
         made: list[Any] = []

@@ -113,6 +113,31 @@ def test_a_link_takes_what_a_stomp_client_sends_to_where_another_receives_it(
         assert client.message().body == b"again"
 
 
+def test_a_link_with_a_rate_takes_its_time_and_loses_nothing_when_it_is_killed(
+    tmp_path: Path,
+) -> None:
+    process = gateway(tmp_path, settings("stomp", "orders"))
+    written(process.directory / "etc", attributes='transacted="false" max-messages-per-second="40"')
+    bodies = [b"%d" % number for number in range(80)]
+    arrived: list[bytes] = []
+    with process:
+        with Client(process.port) as client:
+            for body in bodies[:-1]:
+                client.send("/queue/A", body)
+            began = time.monotonic()
+            client.store("/queue/A", bodies[-1])
+            client.ask("SUBSCRIBE", {"destination": "/queue/B", "id": "1", "ack": "auto"})
+            arrived += [client.message().body for _ in range(20)]
+        process.restart(crash=True)
+        with Client(process.port) as client:
+            client.ask("SUBSCRIBE", {"destination": "/queue/B", "id": "1", "ack": "auto"})
+            while bodies[-1] not in arrived:
+                arrived.append(client.message().body)
+        # What was saved before the first message, and what was counted while it was sent.
+        assert time.monotonic() - began >= (len(bodies) - 16) / 40
+    assert set(arrived) == set(bodies)
+
+
 def test_a_link_drains_a_queue_that_is_named_like_several(tmp_path: Path) -> None:
     """Older versions made such a queue of ``SEND destination:/queue/B,/queue/C``. To STOMP it is
     two destinations now, to a link it is a name.

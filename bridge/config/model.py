@@ -32,6 +32,8 @@ PROVIDER_PROPERTY: Final = "provider"
 
 UNSAID_BATCH_SIZE: Final = 100
 """Messages of a batch, at most, of a link that says nothing of it: as many as have come by then."""
+PACED_BATCHES: Final = 10
+"""Batches a second, about, of a link that its rate holds back."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -201,6 +203,8 @@ class Link:
     :param add_message_id_in_header: whether the message's id is appended to its property
         ``HORNETQ_BRIDGE_MSG_ID_LIST``.
     :param loop_guard: whether a message that comes back to this link is dead.
+    :param max_messages_per_second: messages that it takes a second, at least 1; None is as many as
+        it can.
     :param line: the line of the XML file; 0 without one.
     """
 
@@ -215,6 +219,7 @@ class Link:
     max_retries: int | None = None
     add_message_id_in_header: bool = False
     loop_guard: bool = False
+    max_messages_per_second: int | None = None
     description: str = field(default="", repr=False, compare=False)
     line: int = field(default=0, repr=False, compare=False)
 
@@ -227,11 +232,15 @@ class Link:
     def batch_size(self) -> int:
         """The most messages of one batch.
 
-        The default for AT_MOST_ONCE is one, because a crash loses the whole batch.
+        The default for AT_MOST_ONCE is one, because a crash loses the whole batch. With a rate it is
+        what the rate allows in a tenth of a second, so that a batch is smaller rather than late.
         """
-        if self.max_batch_size is not None:
-            return self.max_batch_size
-        return 1 if self.quality_of_service is QualityOfService.AT_MOST_ONCE else UNSAID_BATCH_SIZE
+        size = self.max_batch_size
+        if size is None:
+            once = self.quality_of_service is QualityOfService.AT_MOST_ONCE
+            size = 1 if once else UNSAID_BATCH_SIZE
+        rate = self.max_messages_per_second
+        return size if rate is None else min(size, max(1, rate // PACED_BATCHES))
 
     @property
     def batch_time_ms(self) -> int:

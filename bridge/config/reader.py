@@ -70,6 +70,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, ValueType[int]]]] = {
     "max_batch_time_ms": ("max-batch-time", _MILLISECONDS),
     "failure_retry_interval_ms": ("failure-retry-interval", _MILLISECONDS),
     "max_retries": ("max-retries", _RETRIES),
+    "max_messages_per_second": ("max-messages-per-second", _COUNT),
     "time_to_live_ms": ("time-to-live-in-millis", Duration("milliseconds", 0)),
     "send_attempts": ("send-attempts", _COUNT),
     "send_attempt_interval_s": ("send-attempt-interval-in-seconds", _SECONDS),

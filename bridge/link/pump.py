@@ -59,6 +59,7 @@ from bridge.link.arrivals import Received
 from bridge.link.balance import Balance
 from bridge.link.errors import SourceLost
 from bridge.link.journal import STOPPED, BatchLines, LinkLines
+from bridge.link.pace import Pace
 from bridge.link.source import LinkSource
 from bridge.link.status import Doing, LinkCounters, OnceBy
 from bridge.link.target import TargetSession
@@ -195,6 +196,7 @@ class Pump:
         and as sent.
     :param lines: its lines in the journal.
     :param balance: its balance.
+    :param pace: how fast it may take messages.
     """
 
     def __init__(
@@ -209,7 +211,9 @@ class Pump:
         log: Logger,
         lines: LinkLines,
         balance: Balance,
+        pace: Pace,
     ) -> None:
+        self._pace: Final = pace
         self.balance: Final = balance
         self.clock: Final = clock
         self.link: Final = link
@@ -303,6 +307,7 @@ class Pump:
     # --- for the delivery
 
     def interrupt(self) -> None:
+        self._pace.interrupt()
         if self._source is not None:
             self._source.interrupt()
 
@@ -317,11 +322,21 @@ class Pump:
             self.doing = doing
             self.doing_since_ms = wall_ms(self.clock)
 
+    async def pace(self) -> None:
+        """Wait until the link's rate allows a whole batch.
+
+        Returns early upon :meth:`interrupt`.
+        """
+        if not self._pace.allows():
+            self.do(Doing.PACING)
+            await self._pace.wait()
+
     def begin(self, source: LinkSource[Any], received: Sequence[Received]) -> Batch:
         """A batch was taken from the source: it is under way."""
         batch = Batch(source, received, self._lines.received(received))
         self.under_way.append(batch)
         self.counters.received += len(received)
+        self._pace.took(len(received))
         self.balance.taken(len(received))
         crashpoints.hit("link.after-receive")
         return batch

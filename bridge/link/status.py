@@ -59,6 +59,8 @@ class Doing(Enum):
     RECEIVING = "receiving"
     TRANSFORMING = "transforming"
     SENDING = "sending"
+    #: It may not take the next batch yet, by its max-messages-per-second.
+    PACING = "waiting for its rate"
     BURYING = "sending to the dead message queues"
     ACKNOWLEDGING = "acknowledging"
 
@@ -170,6 +172,9 @@ class LinkStatus:
     :param waiting: how many messages wait at the source, those under way included; -1 when unknown.
     :param received_rate: messages a second over the last minute.
     :param sent_rate: likewise.
+    :param max_rate: messages a second that its file allows, 0 for any number.
+    :param paced: whether that holds it back: it waits for its rate, or did a moment ago.
+    :param paced_s: seconds that it has waited for its rate since it was made.
     :param balance: what became of the messages that it took, beyond the process; and
     :param difference: those of which that is not known.
     :param once_by: what a transacted link relies on; None until it has connected, and of other
@@ -205,3 +210,6 @@ class LinkStatus:
     transaction: str = ""
     transaction_state: str = ""
     waiting: int = -1
+    max_rate: int = 0
+    paced: bool = False
+    paced_s: float = 0.0

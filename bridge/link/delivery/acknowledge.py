@@ -102,6 +102,10 @@ class Acknowledge(Delivery):
             await self._before()
             return
         else:
+            await pump.pace()
+            self._check_before()
+            if pump.halting:
+                return
             pump.do(Doing.RECEIVING)
             received = await source.batch(self._at_once(pump))
             self._check_before()

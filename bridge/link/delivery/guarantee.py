@@ -29,6 +29,7 @@ from bridge.link.delivery.unfinished import LostMessages
 from bridge.link.delivery.xa import XADelivery
 from bridge.link.errors import EndLost, NotOnce
 from bridge.link.journal import LinkLines
+from bridge.link.pace import Pace
 from bridge.link.pump import Buries, Delivery, Pump
 from bridge.link.status import LinkCounters, OnceBy
 from bridge.link.target import Target
@@ -57,6 +58,7 @@ async def new_pump(
     refused: Callable[[MessagingError, int], None],
     lost: Callable[[EndLost], None],
     balance: Balance,
+    pace: Pace,
 ) -> Pump:
     """Return the pump that keeps what a link guarantees, for one run of it.
 
@@ -70,6 +72,7 @@ async def new_pump(
     :param refused: is told why the target refuses how many messages, which are dead.
     :param lost: called if the target's connection ends.
     :param balance: the link's.
+    :param pace: likewise.
     :raises NotOnce: see there.
     :raises TransactionError: the coordinator's log cannot be opened.
     """
@@ -105,7 +108,17 @@ async def new_pump(
         one_store = source.embedded and target.embedded
         delivery = Acknowledge(reactor, link, end, one_store, once_by, refused, check_connected)
     return Pump(
-        reactor, name, delivery, transfer, dead_queues, counters, transferred, log, lines, balance
+        reactor,
+        name,
+        delivery,
+        transfer,
+        dead_queues,
+        counters,
+        transferred,
+        log,
+        lines,
+        balance,
+        pace,
     )
 
 

@@ -237,8 +237,12 @@ class XADelivery(Delivery):
 
         It must be over where the next may not overlap with it.
         """
+        # No transaction is open meanwhile, but one that is decided.
+        await pump.pace()
         if self._failed is not None:
             raise self._failed
+        if pump.halting:
+            return
         try:
             transaction = self._coordinator.begin()
         except LogFailed:

@@ -68,12 +68,25 @@ jms_bridge_table = partial(
         ("Links", "enabled_links"),
     ),
 )
+
+
+def _state_of_link(link: Json) -> str:
+    """Return its state, and whether its rate holds it back."""
+    state = str(link["state"])
+    return f"{state} (at its rate of {link['max_rate']}/s)" if _is_paced(link) else state
+
+
+def _is_paced(link: Json) -> bool:
+    """Return whether messages wait because of the link's rate."""
+    return bool(link["paced"] and link["waiting"])
+
+
 #: Table C.
 links_table = partial(
     table_of,
     (
         ("Link Name", "name"),
-        ("Link State", "state"),
+        ("Link State", _state_of_link),
         ("Source", "source"),
         ("Target", "target"),
         ("Transacted", "transacted"),
@@ -249,6 +262,7 @@ def link_details(link: Json) -> str:
             if link["doing_since_ms"]
             else link["doing"],
         ),
+        ("Most Messages a Second", _pace(link)),
         ("Last Transfer", moment(link["last_transfer_ms"])),
         ("Lag", lag(link) or "unknown"),
         ("", ""),
@@ -270,6 +284,14 @@ def link_details(link: Json) -> str:
         *_balance(link),
     ]
     return listed(rows, 3)
+
+
+def _pace(link: Json) -> str:
+    """Return the rate that the link may have, and whether that holds it back."""
+    if not link["max_rate"]:
+        return "any number"
+    now = "holds it back now, " if _is_paced(link) else ""
+    return f"{link['max_rate']} ({now}{link['paced_s']:.1f} s waited for it)"
 
 
 def _balance(link: Json) -> list[tuple[str, object]]:

@@ -105,6 +105,7 @@ _WAITS_FOR = {
     Doing.BURYING: "a dead message queue to take a message",
     Doing.RECEIVING: "its source to deliver",
     Doing.TRANSFORMING: "its transformer",
+    Doing.PACING: "its rate",
     Doing.NOTHING: "nothing that it knows of",
 }
 

@@ -153,6 +153,7 @@ def bridges(draw: st.DrawFn) -> Bridge:
                 max_retries=draw(st.none() | retries),
                 add_message_id_in_header=draw(st.booleans()),
                 loop_guard=draw(st.booleans()),
+                max_messages_per_second=draw(st.none() | st.integers(1, 2**31 - 1)),
                 description=draw(descriptions),
             )
         )

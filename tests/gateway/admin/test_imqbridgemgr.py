@@ -261,6 +261,7 @@ def test_query_link(live: Live) -> None:
         "Batches",
         "In Flight",
         "Doing",
+        "Most Messages a Second",
         "Last Transfer",
         "Lag",
         "Dead Messages",
