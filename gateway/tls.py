@@ -144,7 +144,7 @@ class ServerContexts:
 
 
 class Certificates:
-    """All certificates that a process shows its clients, read again when their files change.
+    """The certificates that clients are shown, read again when they change.
 
     :param reactor: the clock.
     :param stomp: those of listeners.
@@ -183,7 +183,7 @@ class Certificates:
         self._watch.stop()
 
     def parts(self) -> list[tuple[str, Callable[[], None]]]:
-        """What SIGHUP has read again, as :func:`gateway.rereading.read_again` takes it."""
+        """What SIGHUP has :func:`gateway.rereading.read_again` read."""
         used = self._stomp.are_used or self._admin is not None
         return [("certificates", self._reload_asked)] if used else []
 

@@ -35,7 +35,7 @@ ALGORITHMS: Final = (
     "EdDSA",
 )
 #: What a token may call itself in its header: nothing, a token, or an access token (RFC 9068 section
-#: 2.1). One made for something else, as a logout token is, speaks for nobody (RFC 8725 section 3.11).
+#: 2.1). One made for something else, as a logout token is, speaks for no user (RFC 8725 section 3.11).
 _TYPES: Final = ("jwt", "at+jwt", "application/jwt", "application/at+jwt")
 #: Seconds since the epoch that no token may reach; infinity is one that JSON can have.
 _NEVER: Final = 1e12
