@@ -103,7 +103,7 @@ class UnusableBridge:
 class StompBridge:
     """The STOMP bridge as one of the bridges.
 
-    :param listeners: reads where to listen from the settings.
+    :param options: reads the settings again.
     :param front: the brokers behind it, None for that of this instance alone.
     """
 
@@ -113,14 +113,14 @@ class StompBridge:
         self,
         reactor: Any,
         stomp: StompService,
-        listeners: Callable[[], Sequence[Listener]],
+        options: Callable[[], StompOptions],
         front: Front | None = None,
     ) -> None:
         self.name: Final = settings_general.STOMP
         self.service: Final = stomp
         self.problem = ""
         self._reactor: Final = reactor
-        self._listeners: Final = listeners
+        self._options: Final = options
         self._front: Final = front
 
     @property
@@ -190,15 +190,17 @@ class StompBridge:
 
     def reload(self) -> Deferred[Changes]:
         """Fails with :class:`~bridge.manager.NotReloadable`."""
-        reason = "its settings are read when the gateway is started; 'imqcmd reload svc' has it read its listeners again, SIGHUP users, access rules, certificates and levels, too; to have it read the file of other brokers again, stop and start it"
+        reason = "its settings are read when the gateway is started; 'imqcmd reload svc' has it read its listeners and the limits of users again, SIGHUP users, access rules, certificates and levels, too; to have it read the file of other brokers again, stop and start it"
         return fail(NotReloadable(self.name, reason))
 
-    async def read_listeners(self) -> None:
-        """Listen where settings say now.
+    async def read_again(self) -> None:
+        """Listen where settings say now, with the limits of users that they say.
 
         :raises ListenersRefused: they are wrong; all stays as it was.
         """
-        await self.service.listeners.change(self._listeners())
+        options = self._options()
+        self.service.change_limits(options.transport.user_limits)
+        await self.service.listeners.change(options.listeners)
 
     async def _translated(self, operation: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -363,9 +365,7 @@ class BridgeLoader:
             detail,
             parts.memory,
         )
-        return StompBridge(
-            self._reactor, stomp, partial(_listeners_now, self._configuration), front
-        )
+        return StompBridge(self._reactor, stomp, partial(_options_now, self._configuration), front)
 
     def _jms(self, name: str, settings: Settings) -> Bridge:
         from bridge.jms_bridge import JMSBridge
@@ -482,11 +482,11 @@ def read_again_by(bridges: Iterable[Bridge], is_revoked: Callable[[Certificate],
     end_revoked(bridges, is_revoked)
     for bridge in bridges:
         if isinstance(bridge, StompBridge):
-            Deferred.fromCoroutine(bridge.read_listeners()).addErrback(failed)
+            Deferred.fromCoroutine(bridge.read_again()).addErrback(failed)
 
 
-def _listeners_now(configuration: Configuration) -> Sequence[Listener]:
-    """Read where the STOMP bridge is to listen.
+def _options_now(configuration: Configuration) -> StompOptions:
+    """Read the settings of the STOMP bridge again.
 
     :raises ListenersRefused: that is wrong.
     """
@@ -499,7 +499,7 @@ def _listeners_now(configuration: Configuration) -> Sequence[Listener]:
             "\n".join(problems)
             or "the STOMP bridge is active no more; restart the gateway, which ends it"
         )
-    return options.listeners
+    return options
 
 
 def refusals(outcome: Outcome) -> list[str]:

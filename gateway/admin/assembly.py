@@ -365,7 +365,7 @@ def _listeners(bridges: BridgeServiceManager) -> ListenerResources:
     stomp = next(_stomp(bridges), None)
     if stomp is None:
         return ListenerResources(None, None)
-    return ListenerResources(stomp.service, stomp.read_listeners)
+    return ListenerResources(stomp.service, stomp.read_again)
 
 
 def _configured(configuration: Configuration) -> Configured:

@@ -34,6 +34,8 @@ _WARNINGS: Final = (
     TooManyConnections,
 )
 
+#: How a connection ended.
+CLOSED_BY_CLIENT: Final = "the client has closed the connection without DISCONNECT"
 #: ERRORs of one connection that the log has each of.
 _FIRST: Final = 16
 

@@ -15,7 +15,8 @@ class Counters:
         frames_out: frames to them.
     :ivar messages_in: messages of SEND frames. :ivar messages_out: MESSAGE frames. :ivar octets_in:
         octets read. :ivar octets_out: octets written. :ivar errors: ERROR frames. :ivar dropped:
-        connections ended because the client was silent, or did not read.
+        connections ended because the client was silent, or did not read. :ivar rate_waits: times
+        that a connection was not read because its user had sent as much as it may.
     """
 
     connections: int = 0
@@ -28,3 +29,4 @@ class Counters:
     octets_out: int = 0
     errors: int = 0
     dropped: int = 0
+    rate_waits: int = 0

@@ -39,6 +39,7 @@ from gateway.stomp.transport.admission import Admission
 from gateway.stomp.transport.connection import Shared, StompConnection
 from gateway.stomp.transport.deadlines import Wheel
 from gateway.stomp.transport.websocket import WebSocketConnection
+from gateway.stomp.user_limits import Allowance, UserLimits
 from gateway.stomp.websocket.endpoint import WebSocket
 from gateway.stomp.wire import FrameParser, Limits, Version
 
@@ -240,6 +241,19 @@ class StompService:
             if each.session.connection is not None
         }
 
+    @property
+    def allowances(self) -> dict[int, Allowance]:
+        """What users may send, by the ``id`` of each connection of theirs."""
+        return {
+            id(each.session.connection): each.allowance
+            for each in self._admission.connections
+            if each.session.connection is not None
+        }
+
+    def change_limits(self, limits: UserLimits) -> None:
+        """Have these limits of users from now on. Clients that are connected stay."""
+        self._admission.change_limits(limits)
+
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
         """End the connections of clients whose certificates are revoked.
 
@@ -310,7 +324,9 @@ class StompFactory(ServerFactory):
         self.wheel: Final = Wheel(clock)
         self.strangers: Final = Strangers(clock, Logger(namespace="gateway.stomp.connection"))
         self._turn: Final = turn
-        self.admission: Final[Admission[StompConnection]] = Admission(options, counters)
+        self.admission: Final[Admission[StompConnection]] = Admission(
+            options, counters, clock.seconds
+        )
         self._options: Final = options
         self._shared: Final = Shared(
             clock=clock,

@@ -22,11 +22,12 @@ from gateway.instance.settings import (
     Settings,
     Text,
 )
-from gateway.stomp import listeners
+from gateway.stomp import listeners, user_limits
 from gateway.stomp.listeners import Listener, read_listeners, read_profile, read_proxies
 from gateway.stomp.profiles import OPENMQ, PROFILES, Profile
 from gateway.stomp.proxies import NONE as NO_PROXIES
 from gateway.stomp.proxies import Proxies
+from gateway.stomp.user_limits import UNLIMITED, UserLimits
 
 HOSTNAME: Final = Setting(
     "imq.bridge.stomp.hostname",
@@ -164,13 +165,6 @@ MAX_CONNECTIONS: Final = Setting(
     "Most connections; -1 is no limit",
     unit="connections",
 )
-MAX_CONNECTIONS_PER_USER: Final = Setting(
-    "imq.bridge.stomp.limit.connectionsPerUser",
-    Integer(-1),
-    -1,
-    "Most connections of one user; -1 is no limit",
-    unit="connections",
-)
 MAX_CONNECTIONS_PER_ADDRESS: Final = Setting(
     "imq.bridge.stomp.limit.connectionsPerAddress",
     Integer(-1),
@@ -258,7 +252,6 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     HEADER_LINE,
     HEADER_BLOCK,
     MAX_CONNECTIONS,
-    MAX_CONNECTIONS_PER_USER,
     MAX_CONNECTIONS_PER_ADDRESS,
     MAX_SUBSCRIPTIONS,
     MAX_TEMPORARIES,
@@ -268,6 +261,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     INPUT_TIMEOUT,
     INPUT_RATE,
     INPUT_HOLD,
+    *user_limits.SETTINGS,
     *listeners.SETTINGS,
 )
 
@@ -305,7 +299,7 @@ class TransportOptions:
     header_line: int = HEADER_LINE.default
     header_block: int = HEADER_BLOCK.default
     max_connections: int = MAX_CONNECTIONS.default
-    max_connections_per_user: int = MAX_CONNECTIONS_PER_USER.default
+    user_limits: UserLimits = UNLIMITED
     max_connections_per_address: int = MAX_CONNECTIONS_PER_ADDRESS.default
     output_limit: int = OUTPUT_LIMIT.default
     output_timeout_s: int = OUTPUT_TIMEOUT.default
@@ -399,7 +393,7 @@ class StompOptions:
             header_line=settings[HEADER_LINE],
             header_block=settings[HEADER_BLOCK],
             max_connections=settings[MAX_CONNECTIONS],
-            max_connections_per_user=settings[MAX_CONNECTIONS_PER_USER],
+            user_limits=UserLimits.read(settings),
             max_connections_per_address=settings[MAX_CONNECTIONS_PER_ADDRESS],
             output_limit=settings[OUTPUT_LIMIT],
             output_timeout_s=settings[OUTPUT_TIMEOUT],

@@ -202,6 +202,31 @@ def test_flow_control(scene: Scene) -> None:
         client.sync()
 
 
+def test_a_user_that_sends_faster_than_it_may(scene: Scene) -> None:
+    queue = name()
+    settings = scene.gateway.directory / "etc" / "gateway.properties"
+    before = settings.read_text()
+    settings.write_text(f"{before}\nimq.bridge.stomp.user.guest.messagesPerSecond=5\n")
+    try:
+        scene.run("imqcmd reload svc")
+        with scene.client(client_id=f"fast-{queue}") as client:
+            for body in range(500):
+                client.send("SEND", {"destination": f"/queue/{queue}"}, str(body))
+            number = scene.connection(f"fast-{queue}")
+            cause = scene.cause("USER_RATE", "connection", id=number)
+            assert cause["sentence"].startswith(
+                "User 'guest' may send 5 messages a second, and has sent more: nothing is read"
+            )
+            assert 0 < cause["figures"]["wait_ms"] <= 1000
+            settings.write_text(before)
+            scene.run(cause["command"])
+            client.sync()
+        assert scene.queue(queue, "NO_CONSUMER")["figures"]["waiting"] == 500
+    finally:
+        settings.write_text(before)
+        scene.run("imqcmd reload svc")
+
+
 def test_a_limit_that_refuses(scene: Scene) -> None:
     queue = name()
     scene.run(f"imqcmd create dst -t q -n {queue} -o maxNumMsgs=1 -o limitBehavior=REJECT_NEWEST")

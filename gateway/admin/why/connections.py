@@ -31,6 +31,7 @@ from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.timing.schedule import Steps
 from gateway.messaging.destination import Destination
+from gateway.stomp.user_limits import Allowance
 
 #: Consumers of one connection that are looked at.
 _MOST_CONSUMERS = 200
@@ -42,6 +43,7 @@ def connection_causes(
     """Find why a connection receives nothing or cannot send, in short steps."""
     who = facts.who(connection)
     found += _held_back(connection, who)
+    found += _over_rate(facts.allowances.get(id(connection)), who)
     found += _open_transactions(connection, who)
     stomp = facts.sessions.get(id(connection))
     if stomp is not None and stomp.held.is_full:
@@ -93,6 +95,22 @@ def _held_back(connection: EmbeddedConnection, who: str) -> Iterator[Cause]:
             "Ask what holds the destination:" if blocked else "See what the broker says:",
             why_destination(blocked[0]) if blocked else command("imqcmd", "query", "bkr"),
         )
+
+
+def _over_rate(allowance: Allowance | None, who: str) -> Iterator[Cause]:
+    if allowance is None or not (wait_s := allowance.wait()):
+        return
+    yield Cause(
+        CauseKind.USER_RATE,
+        f"User {quoted(allowance.user)} may send {allowance.rates}, and has sent more: nothing is read from {who} for another {wait_s:.2f} seconds.",
+        {
+            "wait_ms": round(wait_s * 1000),
+            "messages_per_second": allowance.limit.messages,
+            "octets_per_second": allowance.limit.octets,
+        },
+        f"Raise imq.bridge.stomp.user.{allowance.user}.messagesPerSecond or .bytesPerSecond, or imq.bridge.stomp.limit.messagesPerSecondPerUser or .bytesPerSecondPerUser for all, and have them read again:",
+        command("imqcmd", "reload", "svc"),
+    )
 
 
 def _open_transactions(connection: EmbeddedConnection, who: str) -> Iterator[Cause]:

@@ -390,6 +390,7 @@ class Explanations:
             connections=dict(self._provider.connections),
             owners=sources.owners(),
             sessions={} if stomp is None else stomp.sessions,
+            allowances={} if stomp is None else stomp.allowances,
             stomp="" if stomp is None else stomp.state.value,
             closed=()
             if stomp is None

@@ -17,6 +17,7 @@ from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.messaging.destination import Destination
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.subscription import Hold, Subscription
+from gateway.stomp.user_limits import Allowance
 
 NO_HOLD: Final = Hold(0)
 
@@ -64,6 +65,7 @@ class Facts:
     :param connections: the broker's, with the address of each.
     :param owners: what in this process has a connection, by the ``id`` of each.
     :param sessions: of STOMP clients, by the ``id`` of the connection behind each.
+    :param allowances: of their users, likewise.
     :param stomp: the state of the STOMP bridge, "" without one.
     :param closed: listeners that are not open: name and state.
     :param links: of the bridges that are not stopped.
@@ -75,6 +77,7 @@ class Facts:
     connections: Mapping[EmbeddedConnection, str]
     owners: Mapping[int, str] = field(default_factory=dict)
     sessions: Mapping[int, Session] = field(default_factory=dict)
+    allowances: Mapping[int, Allowance] = field(default_factory=dict)
     stomp: str = ""
     closed: Sequence[tuple[str, str]] = ()
     links: Sequence[LinkFacts] = ()

@@ -1,4 +1,4 @@
-"""How many connections there may be: in all, by address, by user.
+"""Who may connect, and how much: in all, by address and by user.
 
 Owns the counts, and the list of those that are open. Over TCP and TLS alike.
 """
@@ -6,6 +6,7 @@ Owns the counts, and the list of those that are open. Over TCP and TLS alike.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
@@ -13,6 +14,7 @@ from twisted.internet.defer import Deferred, succeed
 from gateway.stomp.counters import Counters
 from gateway.stomp.refusals import TooManyConnections
 from gateway.stomp.settings import TransportOptions
+from gateway.stomp.user_limits import Allowance, UserLimits
 
 ConnectionT = TypeVar("ConnectionT")
 
@@ -20,12 +22,18 @@ ConnectionT = TypeVar("ConnectionT")
 class Admission(Generic[ConnectionT]):
     """The connections that are open."""
 
-    def __init__(self, options: TransportOptions, counters: Counters) -> None:
+    def __init__(
+        self, options: TransportOptions, counters: Counters, now: Callable[[], float]
+    ) -> None:
         self._options = options
+        self._limits = options.user_limits
+        self._now = now
         self._counters = counters
         #: By connection its address, and its user once that is known.
         self._open: dict[ConnectionT, str] = {}
         self._users: dict[ConnectionT, str] = {}
+        #: By user. One that has no connection any more is kept while what it has sent matters.
+        self._allowances: dict[str, Allowance] = {}
         self._by_address: Counter[str] = Counter()
         self._by_user: Counter[str] = Counter()
         self._emptied: list[Deferred[None]] = []
@@ -65,23 +73,36 @@ class Admission(Generic[ConnectionT]):
         if 0 <= limit < self._by_address[address]:
             raise TooManyConnections(f"too many connections from {address}: {limit} is the limit")
 
-    def claim_user(self, connection: ConnectionT, username: str) -> None:
-        """Count a connection for its user.
+    def claim_user(self, connection: ConnectionT, user: str) -> Allowance:
+        """Count a connection for its user, and return what that user may send.
 
         :raises TooManyConnections: the user has as many as one may have.
         """
-        limit = self._options.max_connections_per_user
-        if 0 <= limit <= self._by_user[username]:
+        limit = self._limits.of(user)
+        if 0 <= limit.connections <= self._by_user[user]:
             raise TooManyConnections(
-                f"too many connections of user '{username}': {limit} is the limit"
+                f"too many connections of user '{user}': {limit.connections} is the limit"
             )
-        self._by_user[username] += 1
-        self._users[connection] = username
+        self._by_user[user] += 1
+        self._users[connection] = user
+        allowance = self._allowances.get(user)
+        if allowance is None:
+            allowance = self._allowances[user] = Allowance(user, limit, self._now)
+        return allowance
+
+    def change_limits(self, limits: UserLimits) -> None:
+        """Have these limits from now on; connections that are open stay."""
+        self._limits = limits
+        for allowance in self._allowances.values():
+            allowance.change(limits.of(allowance.user))
 
     def gone(self, connection: ConnectionT) -> None:
         """That connection is closed."""
         _decrease(self._by_address, self._open.pop(connection, None))
-        _decrease(self._by_user, self._users.pop(connection, None))
+        user = self._users.pop(connection, "")
+        _decrease(self._by_user, user)
+        if user and user not in self._by_user and self._allowances[user].is_fresh:
+            del self._allowances[user]
         self._counters.connections = len(self._open)
         if not self._open:
             emptied, self._emptied = self._emptied, []

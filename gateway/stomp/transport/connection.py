@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntFlag
 from typing import Any, Final
 
 from cryptography.x509 import Certificate
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
+    IDelayedCall,
     IHalfCloseableProtocol,
     IHandshakeListener,
     IReactorTime,
@@ -28,6 +28,7 @@ from zope.interface import implementer
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.memory.budget import State as MemoryState
 from gateway.reactor.turn import Turn
+from gateway.stomp.connection_log import CLOSED_BY_CLIENT
 from gateway.stomp.counters import Counters
 from gateway.stomp.output import Output, Wrapped
 from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
@@ -43,12 +44,14 @@ from gateway.stomp.transport.deadlines import (
     LINGER_MS,
     ClientSilent,
     HeartBeats,
+    Pause,
     SlowFrame,
     SlowReader,
     Stage,
     Wheel,
 )
-from gateway.stomp.wire import FrameParser, Limits, ProtocolError, Version
+from gateway.stomp.user_limits import ANY
+from gateway.stomp.wire import SHORTEST_FRAME, FrameParser, Limits, ProtocolError, Version
 
 #: Frames taken from the parser at a time.
 _FRAMES: Final = 64
@@ -57,29 +60,10 @@ _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
 #: How much is read from the socket at once from a client that sends little: Twisted's own measure.
 _READ_OCTETS: Final = 64 * 1024
-#: OpenTransactions frames and unread output count in the memory budget from these bytes on; smaller
+#: Unfinished frames and unread output count in the memory budget from these bytes on; smaller
 #: ones come and go at each read.
 _COUNTED_INPUT: Final = 8 * 1024
 _COUNTED_OUTPUT: Final = 64 * 1024
-#: For the log.
-CLOSED_BY_CLIENT: Final = "the client has closed the connection without DISCONNECT"
-#: Fewer octets than these are no frame.
-SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
-
-
-class Pause(IntFlag):
-    """Why nothing is given to the session, and so nothing is read."""
-
-    #: The session asked for it.
-    SESSION = 1
-    #: This turn has read enough.
-    SLICE = 2
-    #: The credentials are being checked.
-    CONNECTING = 4
-    #: There is no memory for more.
-    MEMORY = 8
-    #: The turn is suspended, so that nothing could be answered.
-    SUSPENDED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +131,9 @@ class StompConnection(Protocol):
         self._in_handshake = False
         self._stage = Stage.OPENED
         self._stage_due = self._wake_due = 0
+        #: What the user may send, what came and is not counted, and when more may come.
+        self.allowance, self._uncounted = ANY, 0
+        self._next: IDelayedCall | None = None
         #: What this connection holds of the process's memory.
         self._memory: Final = shared.memory.account(self)
         self._beats: Final = HeartBeats(self._options.heartbeat_tolerance, self._now_ms())
@@ -185,6 +172,7 @@ class StompConnection(Protocol):
             self._beats.heard = turn.timer_ms
             octets = len(data)
             self._counters.octets_in += octets
+            self._uncounted += octets
             if octets >= self._most_read:
                 # Who sends much is read in larger pieces.
                 self._raw.bufferSize = self._most_read = min(4 * octets, _SLICE_OCTETS)
@@ -232,6 +220,8 @@ class StompConnection(Protocol):
         self._parser.close()
         self._memory.close()
         self._shared.wheel.remove(self)
+        if self._next is not None and self._next.active():
+            self._next.cancel()
         try:
             with self._turn:
                 if self._in_handshake and (refusal := tls.refusal(self.transport, reason)):
@@ -266,13 +256,13 @@ class StompConnection(Protocol):
         taken = False
         try:
             while session.is_reading and not self._pauses:
-                frames = parser.frames(_FRAMES)
-                if not frames:
-                    break
-                taken = True
-                counters.frames_in += len(frames)
-                session.receive(frames)
-                if parser.wants_data:
+                if frames := parser.frames(min(_FRAMES, self.allowance.most_frames)):
+                    taken = True
+                    counters.frames_in += len(frames)
+                    session.receive(frames)
+                if self.allowance.is_limited:
+                    self._spend([frame.head.command for frame in frames].count("SEND"))
+                if not frames or parser.wants_data:
                     break
                 if self._clock.seconds() > until or start - parser.buffered > _SLICE_OCTETS:
                     if session.is_reading and not parser.wants_data:
@@ -292,6 +282,15 @@ class StompConnection(Protocol):
             self._wait_for_answer()
         self._weigh(taken)
 
+    def _spend(self, messages: int) -> None:
+        """Count what came for the user, and read on when it may send more."""
+        octets, self._uncounted = self._uncounted, 0
+        wait = self.allowance.spend(messages, octets)
+        if wait and self._stage is Stage.RUNNING:
+            self._counters.rate_waits += 1
+            self._pause(Pause.RATE)
+            self._next = self._clock.callLater(wait, self._go_on, Pause.RATE)
+
     def _wait_for_turn(self) -> None:
         """Give the session nothing until the turn resumes.
 
@@ -301,6 +300,7 @@ class StompConnection(Protocol):
         if self._parser.buffered >= SHORTEST_FRAME and not self.is_gone:
             self._pauses |= Pause.SUSPENDED
             self.transport.pauseProducing()  # type: ignore[union-attr]
+            # Each connection in a turn of its own.
             self._turn.when_resumed(self._turn_resumed)
 
     def _turn_resumed(self) -> None:
@@ -552,7 +552,7 @@ class StompConnection(Protocol):
             self._clock.callLater(0, self._go_on, Pause.CONNECTING)
 
     def claim_user(self, username: str) -> None:
-        self._shared.admission.claim_user(self, username)
+        self.allowance, self._uncounted = self._shared.admission.claim_user(self, username), 0
 
     def pause_input(self) -> None:
         self._pause(Pause.SESSION)

@@ -19,7 +19,7 @@ ways:
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntFlag
 from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -56,6 +56,23 @@ class Stage(Enum):
     LINGERING = "lingering"
     #: Closed, as far as it is for this side to do.
     CLOSING = "closing"
+
+
+class Pause(IntFlag):
+    """Why nothing is given to the session, and so nothing is read."""
+
+    #: The session asked for it.
+    SESSION = 1
+    #: This turn has read enough.
+    SLICE = 2
+    #: The credentials are being checked.
+    CONNECTING = 4
+    #: There is no memory for more.
+    MEMORY = 8
+    #: The turn is suspended, so that nothing could be answered.
+    SUSPENDED = 16
+    #: Its user has sent as much as it may.
+    RATE = 32
 
 
 class ClientSilent(Exception):

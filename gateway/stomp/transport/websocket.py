@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.messaging.errors import MessagingError
+from gateway.stomp.connection_log import CLOSED_BY_CLIENT
 from gateway.stomp.proxies import Proxies
 from gateway.stomp.refusals import (
     BridgeStopped,
@@ -17,17 +18,12 @@ from gateway.stomp.refusals import (
     MemoryShort,
     TooManyConnections,
 )
-from gateway.stomp.transport.connection import (
-    CLOSED_BY_CLIENT,
-    SHORTEST_FRAME,
-    Shared,
-    StompConnection,
-)
+from gateway.stomp.transport.connection import Shared, StompConnection
 from gateway.stomp.transport.deadlines import ABORT_MS, Stage
 from gateway.stomp.websocket.codes import Code, WebSocketError
 from gateway.stomp.websocket.endpoint import WebSocket
 from gateway.stomp.websocket.upgrade import Agreed, UpgradeRefused
-from gateway.stomp.wire import ProtocolError
+from gateway.stomp.wire import SHORTEST_FRAME, ProtocolError
 
 #: Each with those that derive from it; the first that fits.
 _CODES: Final[tuple[tuple[type[BaseException], Code], ...]] = (

@@ -71,6 +71,9 @@ PADDING: Final = " \t"
 #: The longest command.
 LONGEST_COMMAND: Final = max(len(command) for command in COMMANDS)
 
+#: Fewer octets than these are no frame.
+SHORTEST_FRAME: Final = len(b"ACK\n\n\0")
+
 _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
 

@@ -10,6 +10,7 @@ from gateway.stomp.session.handshake import Heartbeat, heartbeat
 from gateway.stomp.session.states import State
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from gateway.stomp.transport.deadlines import TICK_MS, Wheel
+from gateway.stomp.user_limits import UserLimit, UserLimits
 from gateway.stomp.wire import Head
 from tests.gateway.stomp.client import Client, Server
 from tests.gateway.stomp.recording import message, unavailable
@@ -198,7 +199,7 @@ def test_connections_are_limited_in_all_by_address_and_by_user() -> None:
 
 
 def test_one_user_has_so_many_connections() -> None:
-    server = Server(transport=TransportOptions(max_connections_per_user=1))
+    server = Server(transport=TransportOptions(user_limits=UserLimits(UserLimit(connections=1))))
     first = server.connected()
     second = server.client()
     assert "'guest'" in second.refusal("CONNECT\nlogin:guest\npasscode:secret\n\n")
