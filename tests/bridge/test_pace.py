@@ -14,6 +14,9 @@ from twisted.internet.task import Clock
 from bridge.config.model import QualityOfService
 from bridge.link.pace import Pace
 from bridge.link.status import Doing, LinkState
+from gateway.admin.why.cause import CauseKind
+from gateway.admin.why.facts import LinkFacts
+from gateway.admin.why.links import link_causes
 from tests.bridge.link_pair import SOURCE, TARGET, Cuts, Rig, until
 from tests.on_reactor import on_reactor
 
@@ -71,6 +74,11 @@ async def test_messages_need_as_long_as_the_rate_says(
     link = await brokers.started(max_messages_per_second=100, quality_of_service=quality)
     await until(lambda: link.status().paced and link.status().doing is Doing.PACING)
     assert link.status().transaction_state in ("", "COMMITTING", "COMMITTED")
+    await link.look()
+    causes = {cause.kind: cause for cause in link_causes(LinkFacts(link.status()), 0)}
+    paced = causes[CauseKind.LINK_PACED]
+    assert "max-messages-per-second of 100" in paced.sentence
+    assert paced.command == "imqbridgemgr reload bridge -bn bridge"
     assert await brokers.target.texts(100) == NUMBERS
     needed = clock.seconds() - began
     await brokers.acknowledges(link, 100)

@@ -148,6 +148,15 @@ _LINK_GAUGES: Final[Rows] = (
         "Messages that wait at the source, those under way included; absent when unknown.",
         lambda status: None if status.waiting < 0 else status.waiting,
     ),
+    (
+        "max_messages_per_second",
+        "The rate that the link's file allows; absent without one.",
+        lambda status: status.max_rate or None,
+    ),
+    ("paced", "1 while its rate holds the link back, else 0.", lambda status: int(status.paced)),
+)
+_PACED: Final[Rows] = (
+    ("paced_seconds", "Seconds that the link has waited for its rate.", "paced_s"),
 )
 #: Name after ``stomp_gateway_link_balance_``. They go on from one process to the next.
 _BALANCE_GAUGES: Final[Rows] = (
@@ -221,6 +230,7 @@ def _link_metrics(links: Sequence[tuple[tuple[str, str], LinkStatus]]) -> Iterat
             state.add_metric((*names, each.value), float(status.state is each))
     yield dead
     yield state
+    yield from _families(CounterMetricFamily, prefix, _PACED, links, labels)
     yield from _families(GaugeMetricFamily, prefix, _LINK_GAUGES, links, labels)
     yield from _families(GaugeMetricFamily, f"{prefix}_balance", _BALANCE_GAUGES, links, labels)
 

@@ -118,6 +118,8 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
         yield by_state
     elif status.state is LinkState.STALLED:
         yield stall_cause(status)
+    elif is_paced(status):
+        yield pace_cause(status)
     name = _named(status)
     counters = status.counters
     if status.transaction and status.transaction_state in ("WAITING", "IN_DOUBT", "HEURISTIC"):
@@ -238,6 +240,39 @@ def stall_cause(status: LinkStatus) -> Cause:
     )
 
 
+def is_paced(status: LinkStatus) -> bool:
+    """Whether messages wait because of the link's rate."""
+    return status.paced and status.waiting != 0
+
+
+def pace_cause(status: LinkStatus) -> Cause:
+    """Return that a link waits for its rate."""
+    name, rate = _named(status), status.max_rate
+    waits = (
+        f"; {counted(status.waiting)} {some(status.waiting, 'waits', 'wait')} at its source"
+        if status.waiting > 0
+        else ""
+    )
+    until = (
+        f", which takes {span(status.waiting * 1000 // rate)} at this rate"
+        if status.waiting > 0
+        else ""
+    )
+    return Cause(
+        CauseKind.LINK_PACED,
+        f"{name[0].upper()}{name[1:]} is held back by its max-messages-per-second of {rate}, and moved {status.sent_rate:.1f} a second over the last minute{waits}{until}.",
+        {
+            "max_messages_per_second": rate,
+            "waiting": status.waiting,
+            "waited_s": round(status.paced_s, 3),
+        },
+        "Where that is too slow, raise max-messages-per-second of the link in the file of its bridge, or leave it out, and have that read again:",
+        command("imqbridgemgr", "reload", "bridge", "-bn", status.bridge),
+        0,
+        max(0, status.waiting),
+    )
+
+
 def takes_from(facts: Facts, destination: Destination) -> Iterator[tuple[str, str]]:
     """Yield bridge and name of the links whose source is this destination."""
     for link in facts.links:
@@ -253,6 +288,8 @@ def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
         cause = state_cause(link.status, facts.now_ms)
         if link.status.state is LinkState.STALLED:
             cause = stall_cause(link.status)
+        elif link.source == destination and is_paced(link.status):
+            cause = pace_cause(link.status)
         if cause is None:
             continue
         what = "takes messages from" if link.source == destination else "brings messages to"
