@@ -1,4 +1,4 @@
-"""A link with a rate: how long its messages need, what is said of it, and that none is lost."""
+"""A link with a rate: its time, what is said of it, and that none is lost."""
 
 from __future__ import annotations
 
