@@ -28,7 +28,7 @@ from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.lag import Lag
-from bridge.link.pace import Pace
+from bridge.link.pace import LinkPace
 from bridge.link.pump import Buries
 from bridge.link.states import Events, machine
 from bridge.link.status import Doing, LinkCounters, LinkState, LinkStatus, WrongState
@@ -103,7 +103,7 @@ class JMSLink:
         self._connections: Final = connections
         self._throughput: Final = Throughput(config.name, self.counters, log, reactor)
         self._log: Final = log
-        self._pace: Final = Pace(reactor, config.max_messages_per_second, config.batch_size)
+        self._pace: Final = LinkPace(reactor, config.max_messages_per_second, config.batch_size)
         self._lag: Final = Lag(reactor, config, source, log)
         self._bridge = bridge
         self._transfer: Final = Transfer(

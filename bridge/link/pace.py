@@ -18,7 +18,7 @@ _SAVED: Final = 2
 _LATELY_S: Final = 2.0
 
 
-class Pace:
+class LinkPace:
     """The allowance of one link, across its connections and restarts.
 
     :param clock: the reactor.

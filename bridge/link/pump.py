@@ -59,7 +59,7 @@ from bridge.link.arrivals import Received
 from bridge.link.balance import Balance
 from bridge.link.errors import SourceLost
 from bridge.link.journal import STOPPED, BatchLines, LinkLines
-from bridge.link.pace import Pace
+from bridge.link.pace import LinkPace
 from bridge.link.source import LinkSource
 from bridge.link.status import Doing, LinkCounters, OnceBy
 from bridge.link.target import TargetSession
@@ -211,7 +211,7 @@ class Pump:
         log: Logger,
         lines: LinkLines,
         balance: Balance,
-        pace: Pace,
+        pace: LinkPace,
     ) -> None:
         self._pace: Final = pace
         self.balance: Final = balance

@@ -12,7 +12,7 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import Clock
 
 from bridge.config.model import QualityOfService
-from bridge.link.pace import Pace
+from bridge.link.pace import LinkPace
 from bridge.link.status import Doing, LinkState
 from gateway.admin.why.cause import CauseKind
 from gateway.admin.why.facts import LinkFacts
@@ -33,7 +33,7 @@ def test_no_span_of_time_has_more_than_the_rate_and_what_was_saved(
     rate: int, size: int, steps: list[tuple[float, int]]
 ) -> None:
     time = Clock()
-    pace = Pace(time, rate, size)
+    pace = LinkPace(time, rate, size)
     taken: list[tuple[float, int]] = [(0.0, 0)]
     for idle_s, most in steps:
         time.advance(idle_s)

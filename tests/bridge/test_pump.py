@@ -27,7 +27,7 @@ from bridge.link.delivery.acknowledge import Acknowledge
 from bridge.link.delivery.poison import MOST
 from bridge.link.errors import BatchRefused, Refused, SourceLost, TargetLost
 from bridge.link.journal import NO_LINES
-from bridge.link.pace import Pace
+from bridge.link.pace import LinkPace
 from bridge.link.pump import Buries, Pump
 from bridge.link.status import BalanceTerms, LinkCounters
 from bridge.link.transfer import LinkEnds, Transfer
@@ -233,7 +233,7 @@ def made(
         recording()[0],
         NO_LINES,
         Balance("link", BalanceTerms(), lambda: None, recording()[0]),
-        Pace(clock, None, link.batch_size),
+        LinkPace(clock, None, link.batch_size),
     )
 
 

@@ -29,7 +29,7 @@ from bridge.link.delivery.unfinished import LostMessages
 from bridge.link.delivery.xa import XADelivery
 from bridge.link.errors import EndLost, NotOnce
 from bridge.link.journal import LinkLines
-from bridge.link.pace import Pace
+from bridge.link.pace import LinkPace
 from bridge.link.pump import Buries, Delivery, Pump
 from bridge.link.status import LinkCounters, OnceBy
 from bridge.link.target import Target
@@ -58,7 +58,7 @@ async def new_pump(
     refused: Callable[[MessagingError, int], None],
     lost: Callable[[EndLost], None],
     balance: Balance,
-    pace: Pace,
+    pace: LinkPace,
 ) -> Pump:
     """Return the pump that keeps what a link guarantees, for one run of it.
 
