@@ -235,17 +235,18 @@ class StompService:
     @property
     def sessions(self) -> dict[int, Session]:
         """The sessions of CONNECTED clients, by the ``id`` of the connection."""
-        return {
-            id(each.session.connection): each.session
-            for each in self._admission.connections
-            if each.session.connection is not None
-        }
+        return {number: each.session for number, each in self._connected.items()}
 
     @property
     def allowances(self) -> dict[int, Allowance]:
         """What users may send, by the ``id`` of each connection of theirs."""
+        return {number: each.allowance for number, each in self._connected.items()}
+
+    @property
+    def _connected(self) -> dict[int, StompConnection]:
+        """Those of CONNECTED clients, by the ``id`` of the provider's connection behind."""
         return {
-            id(each.session.connection): each.allowance
+            id(each.session.connection): each
             for each in self._admission.connections
             if each.session.connection is not None
         }

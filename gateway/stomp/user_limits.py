@@ -7,7 +7,6 @@ other limit. A second's worth may come at once.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
@@ -21,6 +20,8 @@ from gateway.instance.settings import Integer, Octets, Setting, Settings, Settin
 NO_LIMIT: Final = -1
 #: Seconds' worth that may come at once, after silence.
 _BURST_S: Final = 1.0
+#: Frames taken at a time, where no rate asks for fewer.
+_FRAMES: Final = 64
 #: Seconds between two lines of the log about one user.
 _TELL_S: Final = 60.0
 _log: Final = Logger(namespace="gateway.stomp.connection")
@@ -173,7 +174,9 @@ class Allowance:
         """Have another limit from now on."""
         self.limit = limit
         self.is_limited = limit.messages != NO_LIMIT or limit.octets != NO_LIMIT
-        self.most_frames = limit.messages if limit.messages != NO_LIMIT else sys.maxsize
+        self.most_frames = _FRAMES
+        if limit.messages != NO_LIMIT:
+            self.most_frames = min(_FRAMES, limit.messages)
 
     @property
     def rates(self) -> str:

@@ -53,8 +53,6 @@ from gateway.stomp.transport.deadlines import (
 from gateway.stomp.user_limits import ANY
 from gateway.stomp.wire import SHORTEST_FRAME, FrameParser, Limits, ProtocolError, Version
 
-#: Frames taken from the parser at a time.
-_FRAMES: Final = 64
 #: How long one turn may read, in seconds and in octets.
 _SLICE_S: Final = 0.002
 _SLICE_OCTETS: Final = 256 * 1024
@@ -256,7 +254,7 @@ class StompConnection(Protocol):
         taken = False
         try:
             while session.is_reading and not self._pauses:
-                if frames := parser.frames(min(_FRAMES, self.allowance.most_frames)):
+                if frames := parser.frames(self.allowance.most_frames):
                     taken = True
                     counters.frames_in += len(frames)
                     session.receive(frames)
