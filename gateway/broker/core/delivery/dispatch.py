@@ -65,26 +65,23 @@ class Dispatch:
     """Messages that wait at one place, and consumers that want them.
 
     :param examines: whether the place is asked about each run before it is handed out.
-    :param grouping: whether messages of one group go to one consumer, and one consumer may have all.
+    :param of_queue: whether messages of one group go to one consumer, and one consumer may have all.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
 
-    def __init__(self, changes: Changes, examines: bool = False, grouping: bool = False) -> None:
+    def __init__(self, changes: Changes, examines: bool = False, of_queue: bool = False) -> None:
         self.changes = changes
         self.backlog = Backlog(changes.memory, changes.spills)
         self.consumers: list[EmbeddedConsumer] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.failed_deliveries: dict[int, int] = {}
         self._examines: Final = examines
-        self._of_queue: Final = grouping
-        #: Messages of groups are looked for: not where one consumer has all.
-        self._grouping = grouping
+        self._of_queue: Final = of_queue
         #: Those that messages may go to now: all, but where consumers are exclusive.
         self._takers = self.consumers
         self.exclusive: Exclusive | None = None
-        #: From the first message of a group on, until no group is anybody's. Then all consumers have
-        #: cursors.
+        #: From a group's first message on, while a consumer has one. All have cursors then.
         self.groups: Groups | None = None
         #: Groups without outstanding messages that are remembered.
         self.most_idle_groups = MOST_IDLE
@@ -161,7 +158,6 @@ class Dispatch:
         if exclusive is not None and exclusive.over:
             exclusive = self.exclusive = None
         self._takers = self.consumers if exclusive is None else exclusive.takers
-        self._grouping = exclusive is None
         if exclusive is not None and self.groups is not None:
             self._left.clear()
             self._ungroup()
@@ -169,6 +165,10 @@ class Dispatch:
         place.wake()
 
     # --- groups
+
+    def _finds_groups(self, messages: Sequence[Message]) -> bool:
+        """Whether these have groups, which mean nothing where one consumer has all."""
+        return self._of_queue and self.exclusive is None and has_groups(messages)
 
     def _group(self) -> None:
         """Messages have groups: each consumer looks for its own from now on."""
@@ -204,9 +204,11 @@ class Dispatch:
         if self.exclusive is not None and self.exclusive.back(messages):
             self._share(place)
         groups = self.groups
-        for consumer in () if groups is None else groups.back(messages):
+        if groups is None:
+            return
+        for consumer in groups.back(messages):
             reached = self._left.get(consumer)
-            if groups is not None and not groups.count(consumer):
+            if not groups.count(consumer):
                 self._left.pop(consumer, None)
             self._look_again(place, reached)
 
@@ -298,8 +300,11 @@ class Dispatch:
         else:
             most = min(sum([each.credit for each in ready]), MOST_IN_A_TURN)
             run, expired = backlog.take(most, -1, self.changes.turn.now_ms)
-        if self._grouping and has_groups(run):
-            self._begin_grouping(place, run)
+        if self._finds_groups(run):
+            # By groups, first what was taken out of the backlog.
+            place.return_to_backlog(run)
+            self._group()
+            self._select(place, self._in_turn())
         elif run and consumer is not None:
             self.hand(place, consumer, run)
         elif run:
@@ -308,12 +313,6 @@ class Dispatch:
             place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
         if (run or expired) and backlog.waiting:
             place.wake()
-
-    def _begin_grouping(self, place: QueueOrSubscription, run: list[Message]) -> None:
-        """Hand out by groups, first what was taken out of the backlog."""
-        place.return_to_backlog(run)
-        self._group()
-        self._select(place, self._in_turn())
 
     def _deal(self, place: QueueOrSubscription, run: list[Message]) -> None:
         """Deal messages out like cards, beginning with the next in turn."""
@@ -434,7 +433,7 @@ class Dispatch:
             else:
                 most = _MOST_EXAMINED
             messages = list(islice(cursor.ahead(), most))
-            if self._grouping and groups is None and has_groups(messages):
+            if groups is None and self._finds_groups(messages):
                 self._group()
                 place.wake()
                 return
@@ -485,7 +484,7 @@ class Dispatch:
         ):
             # Meanwhile others may have taken some, and some may have come back before these.
             ahead = cursor.still_ahead(messages)
-            if self._grouping and self.groups is None and has_groups(ahead):
+            if self.groups is None and self._finds_groups(ahead):
                 self._group()
             run, expired, left = cursor.choose(
                 self.changes, consumer, ahead, self._barred, self.groups, self.consumers

@@ -121,11 +121,9 @@ class Groups:
     def gives(
         self, message: Message, consumer: EmbeddedConsumer, consumers: Sequence[EmbeddedConsumer]
     ) -> bool:
-        """Whether a message of a group goes to the consumer that looks at it.
+        """Whether a message of a group goes to the consumer that looks at it, and wants it.
 
-        The consumer wants it.
-
-        If so, the consumer must be given it.
+        If this is true, the message counts as given to it, so it must be.
 
         :param consumers: all that there are.
         """

@@ -36,7 +36,7 @@ class PhysicalQueue(PhysicalDestination):
         properties: DestinationProperties,
     ) -> None:
         super().__init__(changes, destination, number, properties)
-        self.dispatch = Dispatch(changes, grouping=True)
+        self.dispatch = Dispatch(changes, of_queue=True)
         #: See :attr:`QueueOrSubscription.owner`.
         self.owner = 0
         #: How many of its consumers are of patterns. They do not keep it from being reaped.
