@@ -244,7 +244,7 @@ class StompService:
 
     @property
     def _connected(self) -> dict[int, StompConnection]:
-        """Those of CONNECTED clients, by the ``id`` of the provider's connection behind."""
+        """Those of CONNECTED clients, by the ``id`` of the connection behind."""
         return {
             id(each.session.connection): each
             for each in self._admission.connections

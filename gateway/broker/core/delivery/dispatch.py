@@ -167,7 +167,7 @@ class Dispatch:
     # --- groups
 
     def _finds_groups(self, messages: Sequence[Message]) -> bool:
-        """Whether these have groups, which mean nothing where one consumer has all."""
+        """Whether these have groups, and no consumer has the queue for itself."""
         return self._of_queue and self.exclusive is None and has_groups(messages)
 
     def _group(self) -> None:

@@ -121,9 +121,9 @@ class Groups:
     def gives(
         self, message: Message, consumer: EmbeddedConsumer, consumers: Sequence[EmbeddedConsumer]
     ) -> bool:
-        """Whether a message of a group goes to the consumer that looks at it, and wants it.
+        """Whether a message goes to the consumer that looks at it and wants it.
 
-        If this is true, the message counts as given to it, so it must be.
+        The message has a group. If this is true, the message counts as given to it, so it must be.
 
         :param consumers: all that there are.
         """
