@@ -414,9 +414,9 @@ def test_a_duplicate_id(scene: Scene) -> None:
 def test_headers_that_mean_nothing_here(scene: Scene) -> None:
     queue = name()
     with scene.client() as client:
-        client.subscribe(f"/queue/{queue}", **{"activemq.exclusive": "true", "x-priority": "3"})
+        client.subscribe(f"/queue/{queue}", **{"activemq.retroactive": "true", "x-priority": "3"})
         cause = scene.queue(queue, "HEADER_UNUSED")
-    assert "'activemq.exclusive', 'x-priority'" in cause["sentence"]
+    assert "'activemq.retroactive', 'x-priority'" in cause["sentence"]
     scene.put(f"/queue/{queue}", "1", JMSXGroupID="g")
     assert "JMSXGroupID" in scene.message(scene.id_of(queue), "HEADER_UNUSED")["sentence"]
 

@@ -290,9 +290,9 @@ def test_a_transacted_link_says_by_what_and_what_is_under_way(live: Live) -> Non
     ] == [("here", "ACTIVE", True)]
     shown = live("query", "link", "-bn", "whole", "-ln", "by-xa")
     assert (
-        "Quality of Service      ONCE_AND_ONLY_ONCE\n"
-        "Once and Only Once      by an XA transaction of source and target\n"
-        f"Transaction             {active['id']} is ACTIVE\n"
+        "Quality of Service       ONCE_AND_ONLY_ONCE\n"
+        "Once and Only Once       by an XA transaction of source and target\n"
+        f"Transaction              {active['id']} is ACTIVE\n"
         "\n"
     ) in shown
     by_memory = live.json("query", "link", "-bn", "whole", "-ln", "by-memory")
@@ -302,7 +302,7 @@ def test_a_transacted_link_says_by_what_and_what_is_under_way(live: Live) -> Non
         "",
     )
     shown = live("query", "link", "-bn", "whole", "-ln", "by-memory")
-    assert "Once and Only Once      by duplicate ids, which the target remembers\n\n" in shown
+    assert "Once and Only Once       by duplicate ids, which the target remembers\n\n" in shown
     plain = live.json("query", "link", "-bn", "whole", "-ln", "plain")
     assert (plain["once_by"], plain["transaction"], plain["transaction_state"]) == (None, "", "")
     assert "Once and Only Once" not in live("query", "link", "-bn", "whole", "-ln", "plain")
@@ -313,7 +313,7 @@ def test_a_transacted_link_says_by_what_and_what_is_under_way(live: Live) -> Non
         shown = live("list", "transactions", "-bn", "whole")
         none = "Bridge whole has no transactions: none is under way, waits or is heuristic.\n\nSuccessfully listed transactions.\n"
         assert shown == "Listing the transactions of the bridge:\n\n" + which("whole", live) + none
-        assert "Once and Only Once      known when it has connected\n\n" in live(
+        assert "Once and Only Once       known when it has connected\n\n" in live(
             "query", "link", "-bn", "whole", "-ln", "by-xa"
         )
     finally:
