@@ -1,0 +1,157 @@
+"""ACK, NACK and transactions: rows of ``docs/profiles.rst``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.profiles.conftest import Join
+from tests.conformance.profiles.rows import answer, is_closed, row
+
+
+@row("ACK in a transaction", openmq="ERROR", others="joins it")
+def test_ack_joins(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    (message,) = client.hold(f"/queue/{name}", "body", ack="client")
+    client.send("BEGIN", transaction="t")
+    client.ack(message, transaction="t", receipt="a")
+    if cell == "ERROR":
+        client.error("ack.transaction")
+        return
+    assert answer(client).command == "RECEIPT"
+    client.ask("ABORT", transaction="t")
+    client.ack(message, receipt="b")
+    assert answer(client)["receipt-id"] == "b"
+    assert client.left(f"/queue/{name}") == []
+
+
+@row("transactions at once", openmq="1", others="100")
+def test_several_transactions(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    most = int(cell)
+    for number in range(most):
+        client.ask("BEGIN", transaction=f"t{number}")
+    for number in (0, most - 1):
+        client.send(
+            "SEND", {"destination": f"/queue/{name}", "transaction": f"t{number}"}, f"t{number}"
+        )
+    client.ask("COMMIT", transaction=f"t{most - 1}")
+    receiver = join("openmq")
+    receiver.subscribe(f"/queue/{name}")
+    assert receiver.message().text == f"t{most - 1}"
+    if most > 1:
+        client.ask("BEGIN", transaction="one more")
+        client.send("BEGIN", transaction="too many", receipt="r")
+        assert client.expect("ERROR")["receipt-id"] == "r"
+
+
+@row("RECEIPT of a SEND in a transaction", rabbitmq="after COMMIT", others="at once")
+def test_receipts_in_transactions(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send("BEGIN", transaction="t")
+    destination = {"destination": f"/queue/{name}", "transaction": "t"}
+    client.send("SEND", destination, "body", receipt="sent")
+    client.send("SEND", {"destination": f"/queue/{name}"}, "outside", receipt="outside")
+    client.send("COMMIT", transaction="t", receipt="committed")
+    order = [client.expect("RECEIPT")["receipt-id"] for _ in range(3)]
+    if cell == "at once":
+        assert order == ["sent", "outside", "committed"]
+    else:
+        assert order == ["outside", "committed", "sent"]
+
+
+@row(
+    "NACK",
+    openmq="as the redelivery policy says",
+    standard="as the redelivery policy says",
+    activemq="dead",
+    artemis="dead",
+    rabbitmq="comes again at once",
+)
+def test_nack(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    (message,) = client.hold(f"/queue/{name}", name, ack="client-individual")
+    client.nack(message)
+    if cell == "dead":
+        dead = join("openmq")
+        dead.subscribe("/queue/mq.sys.dmq")
+        while dead.message().text != name:
+            pass
+        assert client.left(f"/queue/{name}") == []
+        return
+    again = client.message()
+    assert (again.text, again["redelivered"]) == (name, "true")
+    pause = again.came - message.came
+    assert pause < 0.9 if cell == "comes again at once" else pause > 0.9
+
+
+@row("NACK with ``ack:client``", activemq="is of one message", others="is of all before")
+def test_nack_of_many(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    first, second = client.hold(f"/queue/{name}", "1", "2", ack="client")
+    client.nack(second, requeue="false", receipt="n")
+    assert answer(client).command == "RECEIPT"
+    assert client.left(f"/queue/{name}") == (["1"] if cell == "is of one message" else [])
+    assert first.text == "1"
+
+
+@row("ACK in 1.2 by ``message-id`` alone", openmq="taken", standard="taken", others="ERROR")
+def test_strict_ack(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    (message,) = client.hold(f"/queue/{name}", "body", ack="client")
+    client.send("ACK", {"message-id": message["message-id"], "receipt": "r"})
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("a wrong ``subscription`` of ACK in 1.1", rabbitmq="is ignored", others="ERROR")
+def test_wrong_subscription(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile, "1.1")
+    (message,) = client.hold(f"/queue/{name}", "body", ack="client")
+    client.send(
+        "ACK", {"message-id": message["message-id"], "subscription": "wrong", "receipt": "r"}
+    )
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row(
+    "after COMMIT or ABORT of an unknown transaction",
+    openmq="ends",
+    standard="ends",
+    activemq="goes on",
+    artemis="goes on, but in 1.2",
+    rabbitmq="goes on",
+)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
+def test_unknown_transactions(
+    join: Join, command: str, version: str, profile: str, cell: str
+) -> None:
+    client = join(profile, version)
+    client.send(command, transaction="unknown", receipt="r")
+    assert client.expect("ERROR")["receipt-id"] == "r"
+    goes_on = cell == "goes on" or (cell != "ends" and version == "1.1")
+    assert is_closed(client) is not goes_on
+
+
+@row(
+    "after ACK of an unknown message in a transaction",
+    openmq="ends",
+    standard="ends",
+    activemq="goes on",
+    artemis="goes on, but in 1.2",
+    rabbitmq="goes on",
+)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_unknown_messages(join: Join, name: str, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    client.send("BEGIN", transaction="t")
+    sent = {"destination": f"/queue/{name}", "transaction": "t"}
+    client.send("SEND", sent, "body")
+    client.send("ACK", {"id": "9-9", "message-id": "9-9", "subscription": "s", "transaction": "t"})
+    client.expect("ERROR")
+    left = []
+    if cell == "goes on" or (cell != "ends" and version == "1.1"):
+        client.ask("COMMIT", transaction="t")
+        left = ["body"]
+    else:
+        assert is_closed(client)
+    assert join(profile).left(f"/queue/{name}") == left

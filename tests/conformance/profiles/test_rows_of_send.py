@@ -1,0 +1,138 @@
+"""What SEND does and MESSAGE has: rows of ``docs/profiles.rst``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.conformance.client import Client
+from tests.conformance.profiles.conftest import Join
+from tests.conformance.profiles.rows import answer, row
+
+
+@row("a name alone, ``orders``", openmq="ERROR", standard="ERROR", others="is a queue")
+def test_bare_names(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send("SEND", {"destination": name, "receipt": "r"}, "body")
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+    if cell != "ERROR":
+        with_prefix = join("openmq")
+        with_prefix.subscribe(f"/queue/{name}")
+        assert with_prefix.message().text == "body"
+
+
+@row("``reply-to`` that is no destination", openmq="ERROR", standard="ERROR", others="goes through")
+def test_reply_to(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send(
+        "SEND", {"destination": f"/queue/{name}", "reply-to": "some text", "receipt": "r"}, "body"
+    )
+    if cell == "ERROR":
+        client.error("reply-to")
+        return
+    assert answer(client).command == "RECEIPT"
+    client.subscribe(f"/queue/{name}")
+    assert client.message()["reply-to"] == "some text"
+
+
+@row("SEND without ``persistent``", openmq="persistent", standard="persistent", others="not")
+def test_persistence(join: Join, name: str, profile: str, cell: str) -> None:
+    join(profile).put(f"/queue/{name}", "body")
+    receiver = join("openmq")
+    receiver.subscribe(f"/queue/{name}")
+    assert receiver.message().headers.get("persistent") == (
+        "true" if cell == "persistent" else None
+    )
+
+
+@row("SEND with ``message-id``", rabbitmq="ERROR", others="is ignored")
+def test_message_id(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.send("SEND", {"destination": f"/queue/{name}", "message-id": "m", "receipt": "r"})
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("``timestamp`` of SEND", activemq="is the message's", others="is ignored")
+def test_timestamps(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    # The gateway learns what a producer repeats.
+    for number in range(20):
+        sent = {"destination": f"/queue/{name}", "timestamp": str(1234 + number)}
+        client.send("SEND", sent, "body")
+    receiver = join("openmq")
+    receiver.subscribe(f"/queue/{name}")
+    kept = [int(each["timestamp"]) for each in receiver.messages(20)]
+    if cell == "is the message's":
+        assert kept == list(range(1234, 1254))
+    else:
+        assert min(kept) > 1_700_000_000_000
+
+
+@row("``AMQ_SCHEDULED_DELAY``, ``AMQ_SCHEDULED_TIME``", others="come later")
+@pytest.mark.parametrize("header", ["AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_TIME"])
+def test_schedules(join: Join, name: str, header: str, profile: str, cell: str) -> None:
+    assert cell == "come later"
+    check_later(join(profile), name, header)
+
+
+@row("``_AMQ_SCHED_DELIVERY``", others="comes later")
+def test_artemis_schedules(join: Join, name: str, profile: str, cell: str) -> None:
+    assert cell == "comes later"
+    check_later(join(profile), name, "_AMQ_SCHED_DELIVERY")
+
+
+def check_later(client: Client, name: str, header: str) -> None:
+    """Check that a message with that header comes when it is due."""
+    client.subscribe(f"/queue/{name}")
+    due = time.time_ns() // 1_000_000 + 300
+    value = "300" if header.endswith("DELAY") else str(due)
+    client.send("SEND", {"destination": f"/queue/{name}", header: value}, "later")
+    client.send("SEND", {"destination": f"/queue/{name}"}, "at once")
+    first, second = client.messages(2)
+    assert (first.text, second.text) == ("at once", "later")
+    assert time.time_ns() // 1_000_000 >= due
+    assert header not in second
+
+
+@row("``AMQ_SCHEDULED_REPEAT``, with ``_PERIOD``", others="comes again")
+def test_repeats(join: Join, name: str, profile: str, cell: str) -> None:
+    assert cell == "comes again"
+    client = join(profile)
+    client.subscribe(f"/queue/{name}")
+    again = {"AMQ_SCHEDULED_REPEAT": "2", "AMQ_SCHEDULED_PERIOD": "100"}
+    client.send("SEND", {"destination": f"/queue/{name}", **again}, "body")
+    messages = client.messages(3)
+    assert [each.text for each in messages] == ["body"] * 3
+    assert len({each["message-id"] for each in messages}) == 3
+
+
+@row("``AMQ_SCHEDULED_CRON:every day``", others="ERROR")
+def test_cron(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    sent = {"destination": f"/queue/{name}", "AMQ_SCHEDULED_CRON": "every day"}
+    client.send("SEND", sent, "body", receipt="r")
+    assert client.expect(cell)["receipt-id"] == "r"
+
+
+@row("``x-delay``", others="is a header like any other")
+def test_x_delay(join: Join, name: str, profile: str, cell: str) -> None:
+    assert cell == "is a header like any other"
+    client = join(profile)
+    client.subscribe(f"/queue/{name}")
+    client.send("SEND", {"destination": f"/queue/{name}", "x-delay": "3600000"}, "first")
+    client.send("SEND", {"destination": f"/queue/{name}"}, "second")
+    first, second = client.messages(2)
+    assert (first.text, first["x-delay"], second.text) == ("first", "3600000", "second")
+
+
+@row("blanks at the edges of header names, in MESSAGE", artemis="stay", others="are ``_``")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_padding(join: Join, name: str, version: str, profile: str, cell: str) -> None:
+    client = join(profile, version)
+    sent = {"destination": f"/queue/{name}", " odd  ": " value ", " subscription": "forged"}
+    client.send("SEND", sent, "body")
+    client.subscribe(f"/queue/{name}")
+    message = client.message()
+    assert message[" odd  " if cell == "stay" else "_odd__"] == " value "
+    assert "forged" not in message.headers.values()
