@@ -84,6 +84,7 @@ class Profile:
     :param takes_one_for_none: a prefetch of 0 is one message at a time; else it is the default.
     :param shares_client_ids: several connections may have one client identifier, and share its
         durable subscriptions.
+    :param queue_arguments: headers of SUBSCRIBE say how the queue is made that a subscription has.
     :param durable_queues: SUBSCRIBE to a queue may name a durable subscription, which is ignored.
     :param unknown_ack_is_auto: so is a value of ``ack`` that STOMP does not have.
     :param layout: of MESSAGE; None is the gateway's own.
@@ -140,6 +141,7 @@ class Profile:
     ends_durable_in_use: bool = True
     takes_one_for_none: bool = False
     shares_client_ids: bool = False
+    queue_arguments: bool = False
     durable_queues: bool = False
     unknown_ack_is_auto: bool = False
     layout: Layout | None = None
@@ -294,6 +296,7 @@ RABBITMQ: Final = Profile(
     replies_come_unasked=True,
     default_ids=True,
     durable_by_flag=True,
+    queue_arguments=True,
     layout=RabbitMQLayout(_RABBITMQ_NAMES),
     join_acknowledgements=True,
     several_transactions=True,

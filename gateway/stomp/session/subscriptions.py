@@ -29,6 +29,7 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import split_composite, split_exclusive
 from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
+from gateway.stomp.queue_arguments import check_arguments
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.send_plan import Resolve, routed
 from gateway.stomp.session.peer import Peer
@@ -319,6 +320,8 @@ class Subscriptions:
         self, given: dict[str, str], destination: Destination, id: str, exclusive: bool | None
     ) -> ConsumerSpec:
         queue = destination.kind is Kind.QUEUE
+        if self._profile.queue_arguments:
+            check_arguments(given, queue)
         durable = self._flagged(given, destination)
         shared = flagged = durable is not None
         if durable is None and not (queue and self._profile.durable_queues):
