@@ -79,7 +79,7 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): ELSEWHERE,
     ("exactly_once", "link orders is transacted, and cannot be: its target, connec"): SHOWN,
     ("exactly_once", "------------------------------------------------------------"): SHOWN,
-    ("exactly_once", "Quality of Service      ONCE_AND_ONLY_ONCE"): SHOWN,
+    ("exactly_once", "Quality of Service       ONCE_AND_ONLY_ONCE"): SHOWN,
     ("first_bridge", "cd docs/tutorial"): SHELL,
     ("from_openmq", "keytool -exportcert -rfc -keystore old/etc/keystore -alias A"): SHELL,
     ("front", "clients --- TCP, TLS, WebSocket --- load balancer --- gatewa"): DRAWN,
