@@ -5,6 +5,7 @@
 ``POST /v1/message/copy`` with the same                                             send copies there
 ``POST /v1/message/delete`` with the same but ``to``                                throw away
 ``POST /v1/message/replay`` with the same, ``"text"`` and ``"properties"``          send dead messages to where they came from
+``GET /v1/message/original?name=N&id=ID&to=TO``                                     a dead message as a replay sends it
 ==================================================================================  ==========================================
 
 ``name`` is the queue, ``id`` a JMSMessageID; one of ``id``, ``selector`` and ``limit`` is needed. A
@@ -14,6 +15,10 @@ With ``"dry_run": true`` the answer is what would be done. It has the fields of
 :class:`~gateway.broker.operator.message_administration.Outcome`, and of an edited message
 ``difference``, the lines that differ.
 
+``original`` has the destination ``to``; ``properties``, each with ``name``, ``value`` as a text and
+``editable``; ``octets`` of the body, and ``text``, null where it cannot be edited. As it has a body,
+it is for operators.
+
 A message and what takes its place are never both gone, and never both there.
 """
 
@@ -21,13 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from http import HTTPStatus
 from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from gateway.admin.service.dead import NotAnEnvelope, destination_of, original_of
-from gateway.admin.service.edited import Edit, difference, edit_of
+from gateway.admin.service.edited import Edit, difference, edit_of, is_editable
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.broker.operator.message_administration import (
     Chosen,
@@ -39,7 +45,9 @@ from gateway.broker.operator.message_administration import (
 from gateway.messaging import dead
 from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import InvalidSelector
-from gateway.messaging.message import Message
+from gateway.messaging.message import Message, text_of_body
+from gateway.messaging.selector.names import is_property_name
+from gateway.messaging.values import text_of
 from gateway.reactor.clocks import wall_ms
 
 _MOST: Final = 10**9
@@ -68,6 +76,7 @@ class MessageOrders:
             ("replay", self._replay),
         ):
             routes.add("POST", f"/v1/message/{word}", answer)
+        routes.add("GET", "/v1/message/original", self._original)
 
     async def _move(self, request: AdminRequest) -> dict[str, object]:
         name, chosen, dry_run = _which(request)
@@ -85,21 +94,46 @@ class MessageOrders:
 
     async def _replay(self, request: AdminRequest) -> dict[str, object]:
         name, chosen, dry_run = _which(request)
+        edit = edit_of(request.body.get("text"), request.body.get("properties"))
+        if edit and not chosen.message_id:
+            raise Refused("only one message can be edited: give its id", "bad_request")
+        replay = self._replay_of(name, request, edit)
+        answer = await self._answer(
+            request,
+            self._messages.replace(name, chosen, replay.replacement, dry_run=dry_run),
+        )
+        return {**answer, "difference": replay.difference}
+
+    def _replay_of(self, name: str, request: AdminRequest, edit: Edit) -> _Replay:
         given = request.text("to")
         to = destination_of(given) if given else None
         if given and to is None:
             raise Refused(
                 f"{given!r} is no destination; expected queue:NAME or topic:NAME", "bad_request"
             )
-        edit = edit_of(request.body.get("text"), request.body.get("properties"))
-        if edit and not chosen.message_id:
-            raise Refused("only one message can be edited: give its id", "bad_request")
-        replay = _Replay(Queue(name), self._here, to, wall_ms(self._clock), edit)
-        answer = await self._answer(
-            request,
-            self._messages.replace(name, chosen, replay.replacement, dry_run=dry_run),
-        )
-        return {**answer, "difference": replay.difference}
+        return _Replay(Queue(name), self._here, to, wall_ms(self._clock), edit)
+
+    async def _original(self, request: AdminRequest) -> dict[str, object]:
+        name, id = request.needed("name"), request.needed("id")
+        replay = self._replay_of(name, request, Edit(None, {}))
+        outcome = await self._messages.replace(name, Chosen(id), replay.replacement, dry_run=True)
+        original = replay.original
+        if original is None:
+            reasons = "; ".join(outcome.reasons)
+            raise Refused(
+                f"message {id} cannot be replayed: {reasons}", "not_dead", HTTPStatus.CONFLICT
+            )
+        return {
+            "name": name,
+            "id": id,
+            "to": str(original.headers.destination),
+            "octets": len(original.body),
+            "text": text_of_body(original.body) if is_editable(original) else None,
+            "properties": [
+                {"name": name, "value": text_of(value), "editable": is_property_name(name)}
+                for name, value in sorted(original.headers.properties.items())
+            ],
+        }
 
     @staticmethod
     async def _answer(request: AdminRequest, order: Deferred[Outcome]) -> dict[str, object]:
@@ -118,6 +152,7 @@ class _Replay:
     """Makes of dead messages those that are sent.
 
     :ivar difference: the lines that an edit changes.
+    :ivar original: the last one before it was edited.
     """
 
     def __init__(
@@ -129,11 +164,13 @@ class _Replay:
         self._now_ms = now_ms
         self._edit = edit
         self.difference: Sequence[str] = ()
+        self.original: Message | None = None
 
     def replacement(self, message: Message) -> Message:
         """Return the message to send. :raises LeftAlone: it stays, and why."""
         original = self._original(message)
         original.user = message.user
+        self.original = original
         if not self._edit:
             return original
         try:

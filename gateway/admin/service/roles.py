@@ -58,7 +58,7 @@ _SEEN: Final = ("/v1/broker", "/v1/events", "/v1/why/", "/metrics")
 #: What says what this is.
 _ABOUT: Final = "/v1"
 #: The bodies of messages.
-_BODIES: Final = "/v1/message/body"
+_BODIES: Final = ("/v1/message/body", "/v1/message/original")
 
 
 def needed(method: str, path: str) -> Role:
