@@ -1,8 +1,8 @@
 """What can be done in the console, and the command that does the same.
 
-Owns each action's words, its form, and which route does it: an action does nothing that the admin
-service's own resources do not do, and is refused as they refuse. Owns the log line of each action,
-too, whether it was done or refused.
+Owns what an action is: its words, its form, and which route does it. An action does nothing that the
+admin service's own resources do not do, and is refused as they refuse. Owns the log line of each
+action, too, whether it was done or refused, and the actions on destinations, bridges and connections.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ _DESTINATION: Final = ("type", "name")
 _LINK: Final = ("bridge", "link")
 
 _REFUSED: Final = "audit: {user} from {host} was refused in the console: {command}: {text}"
+
+#: What is not touched where messages are acted on, by the names that count them.
+_UNTOUCHED: Final = {
+    "unacknowledged": "are delivered and not acknowledged, or in transactions",
+    "in_transaction": "are yet to come of transactions",
+    "scheduled": "are to be delivered later",
+}
 
 Given = Mapping[str, str]
 
@@ -59,7 +66,7 @@ class Action:
     :param operation: more parts of the path, which are the same for each thing.
     :param body: what the route is given, from what is not empty.
     :param secret: what it says is shown as it is, and not logged.
-    :param back: the page to go to when it is done; "" to stay.
+    :param back: the page to go to when it is done, and what follows it; "" to stay.
     """
 
     name: str
@@ -76,7 +83,7 @@ class Action:
     operation: Mapping[str, str] = field(default_factory=dict)
     body: Callable[[Given], dict[str, object]] = dict
     danger: bool = False
-    back: str = ""
+    back: Callable[[Given], str] = lambda given: ""
     secret: bool = False
 
     @property
@@ -107,6 +114,7 @@ class Asked:
     :param address: of the admin service, as the browser knows it: a scheme, a host and a port.
     :param foreseen: what it would do, a sentence.
     :param outcome: what came of it, a sentence; "" before it is done.
+    :param answer: what the route answered, to the action or to a trial.
     """
 
     action: Action
@@ -115,6 +123,7 @@ class Asked:
     foreseen: str = ""
     outcome: str = ""
     failed: bool = False
+    answer: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def question(self) -> str:
@@ -128,6 +137,18 @@ class Asked:
         """The words of the command that does the same."""
         return self.action.command({**self.given, "address": self.address})
 
+    def check(self) -> None:
+        """Check that there is a command for what was given.
+
+        :raises Refused: there is not.
+        """
+        self.action.command({**self.given, "address": self.address})
+
+    @property
+    def back(self) -> str:
+        """The page to go to when it is done; "" to stay."""
+        return self.action.back(self.given)
+
     @property
     def is_complete(self) -> bool:
         """Whether everything that must be filled in is."""
@@ -136,18 +157,20 @@ class Asked:
     async def tried(self, routes: Routes, asked: AdminRequest) -> str:
         """Return what the action would do, a sentence."""
         try:
-            answer = await self._requested(routes, asked, dry_run=True)
+            self.answer = await self._requested(routes, asked, dry_run=True)
         except Exception as error:
             refused = refusal(error)
             if refused is None:
                 raise
             self.failed = True
             return refused.text
-        return _foreseen(answer)
+        told = f"It would take {self.answer.get('done', 0)} of {self.answer.get('matched', 0)} messages."
+        return told + _left(self.answer)
 
     async def do(self, routes: Routes, asked: AdminRequest) -> str:
         """Do it, and return what was done. :raises Exception: as the route does."""
-        return self.action.done(await self._requested(routes, asked))
+        self.answer = await self._requested(routes, asked)
+        return self.action.done(self.answer)
 
     async def _requested(
         self, routes: Routes, asked: AdminRequest, dry_run: bool = False
@@ -222,11 +245,6 @@ def _line(words: Sequence[str]) -> str:
     return " ".join(map(printable, words))
 
 
-def _foreseen(answer: Mapping[str, Any]) -> str:
-    told = f"It would take {answer.get('done', 0)} of {answer.get('matched', 0)} messages."
-    return told + _left(answer)
-
-
 def _left(answer: Mapping[str, Any]) -> str:
     told = ""
     if answer.get("left"):
@@ -234,34 +252,27 @@ def _left(answer: Mapping[str, Any]) -> str:
         told += f" {answer['left']} stay: {reasons}."
     if answer.get("gone"):
         told += f" {answer['gone']} were taken by somebody else."
+    for name, what in _UNTOUCHED.items():
+        if answer.get(name):
+            told += f" Not looked at: {answer[name]} messages of the queue {what}."
     return told
 
 
-def _tally(word: str) -> Callable[[Mapping[str, Any]], str]:
+def tally(word: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return what says how many messages something was done to.
+
+    :param word: what, such as "purged".
+    """
     return lambda answer: f"{answer['done']} messages were {word}.{_left(answer)}"
-
-
-def _dead_options(given: Given) -> list[str]:
-    return [
-        *_option(given, "-selector", "selector"),
-        *_option(given, "-to", "to"),
-        *_option(given, "-limit", "limit"),
-    ]
-
-
-def _body(answer: Mapping[str, Any]) -> str:
-    """Return a body with its lines, and no other control characters."""
-    lines = "\n".join(map(printable, answer["text"].replace("\r\n", "\n").split("\n")))
-    cut = answer["octets"] > answer["shown"]
-    return f"{lines}\n… {answer['shown']} of {answer['octets']} bytes" if cut else lines
 
 
 def _dst(verb: str) -> Callable[[Given], list[str]]:
     return lambda given: ["imqcmd", verb, "dst", "-t", given["type"][:1], "-n", given["name"]]
 
 
-def _option(given: Given, option: str, name: str) -> list[str]:
-    return [option, given[name]] if given.get(name) else []
+def option(given: Given, word: str, name: str) -> list[str]:
+    """Return an option of a command, where it is given."""
+    return [word, given[name]] if given.get(name) else []
 
 
 def _use_dmq(given: Given) -> list[str]:
@@ -278,7 +289,7 @@ def _limits(given: Given) -> list[str]:
     return [*_dst("update")(given), *(word for pair in pairs for word in ("-o", pair))]
 
 
-_SELECTOR: Final = Field(
+SELECTOR: Final = Field(
     "selector",
     "Selector",
     help="Only messages whose properties it matches, such as color = 'red'. Empty: all.",
@@ -298,8 +309,6 @@ _LIMITS: Final = (
     ),
 )
 
-_MOST: Final = Field("limit", "At most", "number", help="Messages. Empty: all of them.")
-
 _OF_DESTINATIONS: Final = (
     Action(
         "purge",
@@ -309,11 +318,11 @@ _OF_DESTINATIONS: Final = (
         "/v1/destination/purge",
         lambda given: [
             *_dst("purge")(given),
-            *_option(given, "-selector", "selector"),
+            *option(given, "-selector", "selector"),
             *_use_dmq(given),
         ],
         _DESTINATION,
-        (_SELECTOR, _USE_DMQ),
+        (SELECTOR, _USE_DMQ),
         lambda answer: f"{answer['purged']} messages were purged.",
         danger=True,
     ),
@@ -323,7 +332,7 @@ _OF_DESTINATIONS: Final = (
         "Pause {type} {name}?",
         "POST",
         "/v1/destination/pause",
-        lambda given: [*_dst("pause")(given), *_option(given, "-pst", "pause")],
+        lambda given: [*_dst("pause")(given), *option(given, "-pst", "pause")],
         _DESTINATION,
         (
             Field(
@@ -368,7 +377,7 @@ _OF_DESTINATIONS: Final = (
         (_USE_DMQ,),
         lambda answer: "It is destroyed.",
         danger=True,
-        back="destinations",
+        back=lambda given: "destinations",
     ),
     Action(
         "create",
@@ -444,58 +453,10 @@ _OF_CONNECTIONS: Final = (
         ("id",),
         done=lambda answer: "It is ended.",
         danger=True,
-        back="connections",
-    ),
-)
-
-_OF_MESSAGES: Final = (
-    Action(
-        "look-body",
-        "Show the body",
-        "Show the body of message {id} in queue {name}? The log will say that you looked at it.",
-        "GET",
-        "/v1/message/body",
-        lambda given: [
-            *("curl", "-u", "USER", "-G", f"{given['address']}/v1/message/body"),
-            *("--data-urlencode", f"name={given['name']}"),
-            *("--data-urlencode", f"id={given['id']}"),
-        ],
-        ("name", "id"),
-        done=_body,
-        secret=True,
-    ),
-    Action(
-        "replay-dead",
-        "Replay",
-        "Send dead messages again, to where a bridge got them from, or to another place?",
-        "POST",
-        "/v1/dead/replay",
-        lambda given: ["imqbridgemgr", "replay", "dead", *_dead_options(given)],
-        (),
-        (
-            _SELECTOR,
-            Field("to", "To", help="Such as queue:orders. Empty: to where each came from."),
-            _MOST,
-        ),
-        _tally("replayed"),
-        dry_run=True,
-    ),
-    Action(
-        "purge-dead",
-        "Purge",
-        "Throw dead messages away?",
-        "POST",
-        "/v1/dead/purge",
-        lambda given: ["imqbridgemgr", "purge", "dead", *_dead_options(given)],
-        (),
-        (_SELECTOR, _MOST),
-        _tally("purged"),
-        dry_run=True,
-        danger=True,
+        back=lambda given: "connections",
     ),
 )
 
 ACTIONS: Final[Mapping[str, Action]] = {
-    action.name: action
-    for action in (*_OF_DESTINATIONS, *_OF_BRIDGES, *_OF_CONNECTIONS, *_OF_MESSAGES)
+    action.name: action for action in (*_OF_DESTINATIONS, *_OF_BRIDGES, *_OF_CONNECTIONS)
 }

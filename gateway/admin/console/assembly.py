@@ -13,6 +13,7 @@ from gateway.admin.console.actions import ACTIONS
 from gateway.admin.console.bridges import bridge_views, connection_views
 from gateway.admin.console.destinations import destination_views
 from gateway.admin.console.explained import Explained
+from gateway.admin.console.message_actions import MESSAGE_ACTIONS
 from gateway.admin.console.messages import message_views
 from gateway.admin.console.overview import Overview, overview_views
 from gateway.admin.console.sessions import Sessions
@@ -56,7 +57,7 @@ def console(
                 *bridge_views(routes, explained, now_ms),
                 *connection_views(paging, explained, now_ms),
             ],
-            ACTIONS,
+            {**ACTIONS, **MESSAGE_ACTIONS},
             settings[TLS_ENABLED],
             Logger(namespace="gateway.admin"),
         )

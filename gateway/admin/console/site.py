@@ -24,7 +24,9 @@ from twisted.web.server import NOT_DONE_YET
 
 from gateway import __version__
 from gateway.admin.console.actions import Action, Asked, audit_refusal, audited
+from gateway.admin.console.editing import editor
 from gateway.admin.console.live import Streams
+from gateway.admin.console.message_actions import LOOK_TO_EDIT, chosen
 from gateway.admin.console.sessions import Session, Sessions
 from gateway.admin.console.view import View, environment
 from gateway.admin.service.requests import (
@@ -71,7 +73,10 @@ _TYPES: Final = {
 }
 _HTML: Final = "text/html; charset=utf-8"
 _FORM: Final = "application/x-www-form-urlencoded"
-_MOST_FIELDS: Final = 100
+#: Of a message that is edited, each property is one.
+_MOST_FIELDS: Final = 1000
+#: The parameter that names the messages which were chosen on a page; it may be there many times.
+_CHOSEN: Final = b"chosen"
 
 
 class Console:
@@ -199,6 +204,8 @@ class Console:
         self._sessions.use(session)
         if path.startswith("act/"):
             await self._act(request, session, method, path.removeprefix("act/"))
+        elif path == "edit":
+            await self._edit(request, session, method)
         elif method == "GET" and path in ("/", "/console"):
             self._redirect(request, ROOT)
         elif method == "GET":
@@ -224,6 +231,8 @@ class Console:
             name.decode("utf-8", "replace"): values[-1].decode("utf-8", "replace")
             for name, values in request.args.items()
         }
+        if _CHOSEN in request.args:
+            query |= chosen([each.decode("utf-8", "replace") for each in request.args[_CHOSEN]])
         role = self._sessions.role(session) or Role.VIEWER
         return AdminRequest(session.user, query, dict(body or {}), role)
 
@@ -278,16 +287,7 @@ class Console:
         asked = self._asked(request, session, form)
         doing = method == "POST" and "check" not in form
         host = peer_host(request.getClientAddress())
-        address = self._address(request)
-        try:
-            if method == "POST":
-                self._prove(request, session, form)
-            _check_role(action, asked)
-            plan = Asked(action, action.given(asked), address)
-        except Refused as refused:
-            if doing:
-                audit_refusal(self._log, session.user, host, action, asked, refused.text, address)
-            raise
+        plan = self._planned(request, session, action, asked, doing)
         if doing:
             plan.outcome = await audited(self._log, session.user, host, plan, self._routes, asked)
         elif action.dry_run and (method == "POST" or plan.is_complete):
@@ -295,6 +295,36 @@ class Console:
         partial = request.getHeader("HX-Request") == "true"
         template = "asked.html" if partial else "asked_page.html"
         self._show(request, session, template, {"title": action.title, "asked": plan})
+
+    def _planned(
+        self, request: Any, session: Session, action: Action, asked: AdminRequest, doing: bool
+    ) -> Asked:
+        """Return an action that may be done.
+
+        :raises Refused: it may not; that is logged if it was to be done.
+        """
+        address = self._address(request)
+        try:
+            if request.method == b"POST":
+                self._prove(request, session, asked.body)
+            _check_role(action, asked)
+            plan = Asked(action, action.given(asked), address)
+            plan.check()
+        except Refused as refused:
+            if doing:
+                host = peer_host(request.getClientAddress())
+                audit_refusal(self._log, session.user, host, action, asked, refused.text, address)
+            raise
+        return plan
+
+    async def _edit(self, request: Any, session: Session, method: str) -> None:
+        """Show a message that is edited. Each time that it is shown is logged."""
+        form = _form(request) if method == "POST" else {}
+        asked = self._asked(request, session, form)
+        plan = self._planned(request, session, LOOK_TO_EDIT, asked, method == "POST")
+        host = peer_host(request.getClientAddress())
+        shown = await editor(self._log, host, plan, self._routes, asked)
+        self._show(request, session, "edit.html", shown)
 
     # --- log-in
 

@@ -37,7 +37,9 @@
 
   function show(html) {
     const active = document.activeElement;
+    const chosen = new Set([...view.querySelectorAll("input:checked")].map((one) => one.id));
     Idiomorph.morph(view, html, { morphStyle: "innerHTML" });
+    for (const one of view.querySelectorAll("input[type=checkbox]")) one.checked = chosen.has(one.id);
     htmx.process(view);
     // What had the focus may be no more.
     if (active && !active.isConnected) view.focus();

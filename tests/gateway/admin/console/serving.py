@@ -27,6 +27,10 @@ USERS: Final = {"vera": "viewer", "otto": "operator", "nora": "user"}
 _FORM: Final = "application/x-www-form-urlencoded"
 
 
+#: What would show that a text of a client is taken for a page's.
+EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
+
+
 @dataclass(frozen=True)
 class Reply:
     """A response of the console."""
@@ -184,6 +188,11 @@ def client(served: Served, **headers: str) -> Iterator[Client]:
         found.close()
 
 
+def sent(served: Served, queue: str, *bodies: str, **headers: str) -> None:
+    with client(served) as sender:
+        sender.put(f"/queue/{queue}", *bodies, **headers)
+
+
 class Pages:
     """A browser that is at the console of a gateway."""
 
@@ -250,6 +259,12 @@ class Pages:
         self.ready()
         self.browser.until("!document.querySelector('dialog').open")
         return told
+
+    def confirm(self, where: str = "dialog") -> None:
+        """Do the action that is asked about, once its form is wired up."""
+        busy = ".htmx-added, .htmx-swapping, .htmx-settling"
+        self.browser.until(f"!document.querySelector({json.dumps(busy)})")
+        self.browser.click(f"{where} button.main")
 
     def faults(self) -> list[str]:
         """What axe finds wrong with how accessible the page is."""

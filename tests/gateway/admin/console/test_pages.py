@@ -7,37 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.chromium import Browser, browser
-from tests.gateway.admin.console.serving import SHOP, Pages, Served, client, serving
+from tests.chromium import Browser
+from tests.gateway.admin.console.serving import EVIL, SHOP, Pages, Served, client, sent, serving
 
 pytestmark = pytest.mark.process
-
-#: What would show that a text of a client is taken for a page's.
-EVIL = "<img src=x onerror=\"document.title='evil'\"><script>document.title='evil'</script>"
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with serving(tmp_path_factory.mktemp("console"), {"shop": SHOP}) as found:
         yield found
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser"), here=True) as found:
-        yield found
-
-
-@pytest.fixture
-def pages(chromium: Browser, served: Served) -> Pages:
-    found = Pages(chromium, served)
-    found.log_in("admin")
-    return found
-
-
-def sent(served: Served, queue: str, *bodies: str, **headers: str) -> None:
-    with client(served) as sender:
-        sender.put(f"/queue/{queue}", *bodies, **headers)
 
 
 def test_a_log_in_with_the_keyboard_alone(chromium: Browser, served: Served) -> None:

@@ -192,6 +192,7 @@ def test_what_nobody_has_thought_of_is_the_administrators() -> None:
     assert needed("POST", "/v1/destination/purge") is Role.OPERATOR
     assert needed("GET", "/v1/message") is Role.VIEWER
     assert needed("GET", "/v1/message/body") is Role.OPERATOR
+    assert needed("GET", "/v1/message/original") is Role.OPERATOR
     assert needed("POST", "/v1/broker/shutdown") is Role.ADMINISTRATOR
     assert needed("GET", "/v1/users") is Role.ADMINISTRATOR
     assert needed("PUT", "/v1/anything") is Role.ADMINISTRATOR
