@@ -147,7 +147,13 @@ class JMSLink:
             self.counters,
             self._throughput.transferred,
             log,
-            lines.of_link(bridge.name, config.name, source, target, transformer is not None),
+            lines.of_link(
+                bridge.name,
+                config.name,
+                source,
+                target,
+                transformer is not None or bool(config.target.rules),
+            ),
             refusals,
             self._end_lost,
             self.balance,
@@ -528,7 +534,7 @@ class JMSLink:
         self._log.failure("{link}: a defect of the gateway", failure, link=self)
 
     async def _resolve(self, ref_name: str) -> Destination:
-        """What a transformer branches to."""
+        """What a rule or a transformer branches to."""
         destination = self._bridge.destination(ref_name)
         if destination is None:
             raise UnknownRefName(ref_name)

@@ -63,7 +63,8 @@ def attributes_table(element: str) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "element", ["jmsbridge", "link", "source", "target", "dmq", "connection-factory", "destination"]
+    "element",
+    ["jmsbridge", "link", "source", "target", "rule", "dmq", "connection-factory", "destination"],
 )
 def test_each_attribute_is_there_with_its_default(element: str) -> None:
     declared = declarations()[element].attributes

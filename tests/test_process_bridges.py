@@ -335,3 +335,37 @@ def test_what_only_jms_bridges_need_is_not_imported_without_one(tmp_path: Path, 
     assert "gateway.app" in had
     assert had & {"bridge.providers.jms.process", "stompest.protocol"} == set()
     assert had & {"lxml", "bridge.jms_bridge"} == ({"lxml", "bridge.jms_bridge"} if jms else set())
+
+
+def test_rules_as_they_are_documented(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "jmsbridge.rst").read_text()
+    block = page.split(".. _link-rules:")[1].split(".. code-block:: xml\n")[1].split("\n* ")[0]
+    places = "".join(
+        f'<destination ref-name="{name}" name="{name}"/>'
+        for name in ("orders", "elsewhere", "germany")
+    )
+    process = gateway(tmp_path, settings("stomp", "orders"))
+    file = process.directory / "etc" / "orders.xml"
+    file.write_text(
+        f'<jmsbridge name="orders">{block}<connection-factory ref-name="here"/>{places}</jmsbridge>'
+    )
+    with process, Client(process.port) as client:
+        process.wait_for_output("link orders STARTED")
+        for number, queue in enumerate(("elsewhere", "germany")):
+            client.ask("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": f"{number}"})
+        client.send("/queue/orders", b"a test", status="test", country="DE", amount="500")
+        client.send("/queue/orders", b"large", country="DE", amount="500", customer="7")
+        client.send(
+            "/queue/orders", b"small", **{"x-debug-a": "1", "x-other": "2", "order_id": "17"}
+        )
+        first, second = sorted(
+            (client.message() for _ in range(2)), key=lambda frame: frame.body, reverse=True
+        )
+    assert (first.body, first.headers["destination"]) == (b"small", "/queue/elsewhere")
+    assert first.headers["correlation-id"] == "17"
+    assert (first.headers["channel"], first.headers["attempts"]) == ("web", "1")
+    assert "x-debug-a" not in first.headers
+    assert first.headers["x-other"] == "2"
+    assert (second.body, second.headers["destination"]) == (b"large", "/queue/germany")
+    assert (second.headers["customer_id"], second.headers["priority"]) == ("7", "9")
+    assert "customer" not in second.headers

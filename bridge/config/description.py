@@ -74,6 +74,13 @@ def _of(where: str, element: object) -> Iterator[tuple[str, str]]:
         elif isinstance(value, Mapping):
             for name, text in sorted(value.items()):
                 yield f'{where}, property "{name}"', text
+        elif isinstance(value, tuple):
+            for number, one in enumerate(value, 1):
+                numbered = f"{place} {number}"
+                if is_dataclass(one):
+                    yield from _of(numbered, one)
+                else:
+                    yield numbered, " to ".join(one) if isinstance(one, tuple) else str(one)
         elif isinstance(value, Enum):
             yield place, str(value.value)
         elif value is not None:

@@ -27,6 +27,13 @@ it came from.
 """
 BRIDGE_NAME_PROPERTY: Final = "JMS_SUN_JMSBRIDGE_NAME"
 """The message property that has the name of the bridge."""
+MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
+"""The property to which each bridge on the way appends the message id that it saw, separated by
+commas (HornetQ, section 33.1).
+"""
+HOPS: Final = "STOMP_GATEWAY_BRIDGE_HOPS"
+"""The property to which each link with a loop guard on the way appends itself, separated by commas.
+"""
 PROVIDER_PROPERTY: Final = "provider"
 """The property of a connection factory that names the provider to use, of another package."""
 
@@ -160,6 +167,48 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class SetHeader:
+    """What a header becomes: the element ``set`` of a rule.
+
+    :param value: its value as text; None where ``source`` has it.
+    :param type: the JMS type of a property, in Java's word.
+    :param source: the header whose value it becomes, with its type; where the message has none
+        nothing is set.
+    """
+
+    name: str
+    value: str | None = None
+    type: str = "string"
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is done to messages that match: the element ``rule``.
+
+    The headers are changed in the order of the fields. Headers are the properties, and those header
+    fields of JMS that may be changed.
+
+    :param when: a selector; None is every message.
+    :param removes: names of headers; ``*`` at the end stands for whatever follows.
+    :param renames: old and new names.
+    :param sets: what headers become; a ``source`` is read before the rule changes anything.
+    :param drop: whether the message is consumed and sent nowhere.
+    :param destination: where it goes instead of the target's destination; None is there.
+    :param last: whether the rules after this one are not for it.
+    """
+
+    when: str | None = None
+    removes: tuple[str, ...] = ()
+    renames: tuple[tuple[str, str], ...] = ()
+    sets: tuple[SetHeader, ...] = ()
+    drop: bool = False
+    destination: Destination | None = None
+    last: bool = False
+    description: str = field(default="", repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A link's target: the element ``target``, Open MQ's Table 12-6.
 
@@ -171,6 +220,7 @@ class Target:
     :param message_transformer_class: the class that each message passes through; None without one.
     :param consume_no_transfer_on_transform_error: whether a message on which the transformer fails
         is dead; if not, the link stops.
+    :param rules: applied in this order, before the transformer.
     :param properties: for the transformer.
     """
 
@@ -181,6 +231,7 @@ class Target:
     retain_replyto: bool = False
     message_transformer_class: str | None = None
     consume_no_transfer_on_transform_error: bool = False
+    rules: tuple[Rule, ...] = ()
     properties: Mapping[str, str] = field(default_factory=_no_properties, repr=False, hash=False)
     description: str = field(default="", repr=False, compare=False)
 

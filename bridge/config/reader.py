@@ -35,6 +35,7 @@ from bridge.config.model import (
     Target,
 )
 from bridge.config.problems import ConfigurationError, Problem, Severity, ordered
+from bridge.config.rules import rules
 from bridge.config.secrets import MalformedReference, reference, sounds_secret
 from bridge.config.settings import PASSWORD
 from gateway.instance.setting_types import (
@@ -462,6 +463,11 @@ class _Reader:
         if not as_source:
             destination = self._referred(element, "destination-ref", self._destinations)
         values = self._values.fields(Target, element)
+        values["rules"] = rules(
+            element,
+            self._report,
+            lambda rule: self._referred(rule, "destination-ref", self._destinations),
+        )
         if factory is None or (destination is None and not as_source):
             return None
         target = Target(factory, destination, **values)
@@ -569,10 +575,11 @@ def _has_client_id(factory: ConnectionFactory) -> bool:
 def _goes_round(source: Source, target: Target) -> bool:
     """Return whether messages come from the destination that they go to.
 
-    A transformer may send them elsewhere.
+    A rule or a transformer may send them elsewhere.
     """
     same = source.connection_factory == target.connection_factory and target.destination in (
         None,
         source.destination,
     )
-    return same and target.message_transformer_class is None
+    elsewhere = any(rule.drop or rule.destination is not None for rule in target.rules)
+    return same and not elsewhere and target.message_transformer_class is None

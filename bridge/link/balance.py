@@ -11,7 +11,7 @@ out
 dead
     Those that a dead message queue has, and that the source has forgotten.
 not transferred
-    Those that a transformer wanted to go nowhere, and that the source has forgotten.
+    Those that a rule or a transformer wanted to go nowhere, and that the source has forgotten.
 in doubt
     Those of a transaction that is decided, and not yet committed everywhere.
 held

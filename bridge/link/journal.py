@@ -10,8 +10,8 @@ thread, so whatever a provider may change by then is captured at once.
 Steps of a line        When                                                  What it has besides ids, transfers, link, destination and provider
 =====================  ====================================================  ======================================================================
 received               a batch was taken from the source                     sizes, hashes as received, timestamps, attempts
-transformed            the link's transformer had them
-transformed, not       it wanted them to go nowhere
+transformed            the link's rules and transformer had them
+transformed, not       these wanted them to go nowhere
 transferred
 sent                   a run is handed to the target                         hashes as sent
 arrived                the target has the run                                target ids; reason, where the target keeps one of several
@@ -103,7 +103,7 @@ class BridgeLines:
 
         :param source: the source's connection factory.
         :param target: likewise.
-        :param transforms: whether it has a transformer.
+        :param transforms: whether it has rules or a transformer.
         """
         name = f"{bridge}/{link}"
         # A STOMP broker does not say which id it gives a message.
@@ -201,7 +201,7 @@ class BatchLines:
     # --- the steps
 
     def judged(self, items: Sequence[Item]) -> None:
-        """Note that the transformer had these, in the order of the batch.
+        """Note that rules and transformer had these, in the order of the batch.
 
         May be called again when there are more.
         """

@@ -100,7 +100,7 @@ class LinkCounters:
     :param acknowledged: messages that the source has been told are done with, and has confirmed.
     :param batches: rounds of sending and acknowledging.
     :param expired: messages that were too old.
-    :param not_transferred: those that a transformer dropped.
+    :param not_transferred: those that a rule or a transformer dropped.
     :param transform_failures: messages on which the transformer failed.
     :param refused: messages that the target refused.
     :param dead: messages that went to a dead message queue, by reason.

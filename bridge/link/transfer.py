@@ -8,8 +8,8 @@ guide's order:
 1. it is received (:meth:`Transfer.receive`),
 2. its expiry is checked (:meth:`Transfer.has_expired`),
 3. its JMSReplyTo is dropped or kept (:meth:`Transfer._reply_to`),
-4. the message transformer has it, which may send it elsewhere or nowhere
-   (:meth:`Transfer._transform`),
+4. the target's rules have it, and then the message transformer; each may send it elsewhere or
+   nowhere (:meth:`Transfer._transform`),
 5. it is tagged with the name of the bridge, and with what HornetQ and the loop guard add
    (:meth:`Transfer._tag`),
 6. it is made the message to send, with its time to live, delivery mode and priority
@@ -26,9 +26,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bridge.config.model import BRIDGE_NAME_PROPERTY, Bridge, Link
+from bridge.config.model import BRIDGE_NAME_PROPERTY, HOPS, MESSAGE_IDS, Bridge, Link
 from bridge.dead.message import DeadMessage
 from bridge.link.arrivals import Received
+from bridge.link.rules import Ruled, Rules, with_headers
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
@@ -41,12 +42,6 @@ from gateway.messaging.transformer import (
     TransformFailed,
     transformed,
 )
-
-#: The property to which each bridge on the way appends the message id that it saw, separated by
-#: commas (HornetQ, section 33.1).
-MESSAGE_IDS: Final = "HORNETQ_BRIDGE_MSG_ID_LIST"
-#: The property to which each link with a loop guard on the way appends itself, separated by commas.
-HOPS: Final = "STOMP_GATEWAY_BRIDGE_HOPS"
 
 
 class LinkStops(MessagingError):
@@ -103,17 +98,20 @@ class Dead:
 
 @dataclass(frozen=True, slots=True)
 class NotTransferred:
-    """The transformer said ``no_transfer``: consumed, and sent nowhere."""
+    """A rule drops it, or the transformer said ``no_transfer``.
+
+    It is consumed, and sent nowhere.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsLookUp:
-    """The transformer branched to a name that must be looked up.
+    """A rule or the transformer branched to a name that must be looked up.
 
     :meth:`Transfer.branch` goes on from here.
 
     :param ref_name: the name.
-    :param message: what the transformer made.
+    :param message: what they made.
     :param before: what it was given.
     """
 
@@ -231,6 +229,7 @@ class Transfer:
         self._link: Final = link
         # They are listed with commas.
         self._identity: Final = identity.replace("%", "%25").replace(",", "%2C")
+        self._rules: Final = Rules(link.target.rules)
         self._transformer: Final = transformer
         self._resolve: Final = resolve
         self._now_ms: Final = now_ms
@@ -278,15 +277,15 @@ class Transfer:
         # 3
         reply_to = self._reply_to(message, sides)
         # 4
-        if self._transformer is None:
+        if self._transformer is None and not self._rules:
             return self._addressed(message, message, None, reply_to, sides)
         visible = (
             message
             if reply_to is message.headers.reply_to
-            else _with_headers(message, reply_to=reply_to)
+            else with_headers(message, reply_to=reply_to)
         )
         try:
-            result = self._transform(self._transformer, visible, sides)
+            result = self._transform(visible, sides)
         except TransformFailed as failed:
             return self._failed(failed, sides)
         if result.no_transfer:
@@ -364,25 +363,28 @@ class Transfer:
             return None
         return reply_to
 
-    def _transform(
-        self, transformer: MessageTransformer, message: Message, sides: LinkEnds
-    ) -> Transformed:
+    def _transform(self, message: Message, sides: LinkEnds) -> Transformed:
         """Step 4: the transformed message, where it goes, or that it does not.
 
-        It may go elsewhere than to the target's destination.
+        It may go elsewhere than to the target's destination; what the transformer says of that
+        overrides the rules.
 
         :raises TransformFailed:
         """
-        return transformed(
-            transformer,
+        ruled = self._rules.apply(message)
+        if ruled.dropped or self._transformer is None:
+            return Transformed(ruled.message, _branch(ruled), ruled.dropped)
+        made = transformed(
+            self._transformer,
             BridgeType.JMS,
-            message,
+            ruled.message,
             read_only=True,
             charset_name=None,
             source=sides.source,
             target=sides.target,
             properties=self._for_transformer,
         )
+        return made if made.branch_to is not None else made._replace(branch_to=_branch(ruled))
 
     def _failed(self, failed: TransformFailed, sides: LinkEnds) -> Dead:
         """Step 4, the two policies."""
@@ -462,14 +464,7 @@ def _listed(headers: Headers, name: str) -> list[str]:
     return value.split(",") if isinstance(value, str) and value else []
 
 
-def _with_headers(message: Message, **changes: object) -> Message:
-    """Return the message with other headers, for a transformer to see."""
-    copy = Message(
-        message.headers.replace(**changes),
-        message.body,
-        expires=message.expires,
-        timestamp=message.timestamp,
-        message_id=message.message_id,
-    )
-    copy.user = message.user
-    return copy
+def _branch(ruled: Ruled) -> Destination | str | None:
+    """Where a rule sends the message; a ``str`` is to be looked up."""
+    elsewhere = ruled.destination
+    return None if elsewhere is None else elsewhere.by_name or elsewhere.ref_name

@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 from twisted.internet.defer import Deferred
 
-from bridge.config.model import Bridge, ConnectionFactory, Link, QualityOfService, Source, Target
-from bridge.config.model import Destination as Configured
-from bridge.link.transfer import (
+from bridge.config.model import (
     HOPS,
     MESSAGE_IDS,
+    Bridge,
+    ConnectionFactory,
+    Link,
+    QualityOfService,
+    Rule,
+    SetHeader,
+    Source,
+    Target,
+)
+from bridge.config.model import Destination as Configured
+from bridge.link.transfer import (
     Dead,
     LinkEnds,
     LinkStops,
@@ -443,3 +452,59 @@ def test_the_producers_own_duplicate_id_does_not_go_on() -> None:
         "colour": "red",
         DUPLICATE_ID: "queue:source/ID-1",
     }
+
+
+ELSEWHERE = Configured("elsewhere", "elsewhere", Kind.QUEUE)
+LOOKED_UP = Configured("known", lookup_name="cn=known")
+
+
+def ruled(
+    *rules: Rule, transformer: MessageTransformer | None = None, retain: bool = False
+) -> Transfer:
+    return transfer(transformer, target={"rules": rules, "retain_replyto": retain})
+
+
+def test_a_rule_drops_a_message_before_the_transformer_sees_it() -> None:
+    of = ruled(Rule("a = 1", drop=True), transformer=raising(ValueError("no")))
+    assert isinstance(outcome(of, message(properties={"a": 1})), NotTransferred)
+    with pytest.raises(LinkStops):
+        outcome(of, message())
+
+
+def test_a_rule_sends_elsewhere() -> None:
+    rule = Rule("a = 1", destination=ELSEWHERE, sets=(SetHeader("b", "2"),))
+    headers = sent(ruled(rule), message(properties={"a": 1})).headers
+    assert headers.destination == Queue("elsewhere")
+    assert headers.properties == {"a": 1, "b": "2"}
+    assert sent(ruled(rule), message()).headers.destination == TARGET
+
+
+def test_a_rule_sends_to_what_must_be_looked_up() -> None:
+    made = sent(ruled(Rule(destination=LOOKED_UP)), message())
+    assert made.headers.destination == Topic("found")
+
+
+def test_a_transformer_has_the_last_word() -> None:
+    class Elsewhere(MessageTransformer):
+        def transform(self, message: JMSMessage, *others: Any) -> JMSMessage:
+            changed = message.copy()
+            changed.properties["seen"] = message.properties["a"]
+            if message.properties["a"] == "branch":
+                self.branch_to(Topic("chosen"))
+            return changed
+
+    rules = Rule(destination=ELSEWHERE, sets=(SetHeader("a", source="a"), SetHeader("b", "2")))
+    of = ruled(rules, transformer=Elsewhere())
+    made = sent(of, message(properties={"a": "branch"})).headers
+    assert (made.destination, made.properties["seen"]) == (Topic("chosen"), "branch")
+    made = sent(of, message(properties={"a": "stay"})).headers
+    assert (made.destination, made.properties["b"]) == (Queue("elsewhere"), "2")
+
+
+def test_rules_keep_what_the_link_says_of_reply_to_and_tags() -> None:
+    rule = Rule(sets=(SetHeader("a", "1"),))
+    given = message(reply_to=Queue("answers"))
+    assert sent(ruled(rule), given).headers.reply_to is None
+    assert sent(ruled(rule, retain=True), given).headers.reply_to == Queue("answers")
+    of = transfer(target={"rules": (rule,)}, add_message_id_in_header=True)
+    assert sent(of, given).headers.properties == {"a": "1", MESSAGE_IDS: "ID-1"}

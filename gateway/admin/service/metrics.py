@@ -124,7 +124,11 @@ _LINK_COUNTERS: Final[Rows] = (
     ),
     ("batches", "Rounds of sending and acknowledging.", "batches"),
     ("messages_expired", "Messages that were too old to be sent.", "expired"),
-    ("messages_not_transferred", "Messages that a transformer dropped.", "not_transferred"),
+    (
+        "messages_not_transferred",
+        "Messages that a rule or a transformer dropped.",
+        "not_transferred",
+    ),
     ("transform_failures", "Messages on which the transformer failed.", "transform_failures"),
     ("messages_refused", "Messages that the target refused.", "refused"),
     ("reconnects", "How often a provider was lost after it had been there.", "reconnects"),
@@ -165,7 +169,7 @@ _BALANCE_GAUGES: Final[Rows] = (
     ("dead_messages", "Of these, those that a dead message queue has.", "balance.dead"),
     (
         "not_transferred_messages",
-        "Of these, those that a transformer dropped.",
+        "Of these, those that a rule or a transformer dropped.",
         "balance.not_transferred",
     ),
     (

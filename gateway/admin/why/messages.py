@@ -307,7 +307,11 @@ def journey_causes(journey: Journey, id: str) -> Iterator[Cause]:
         (Step.EXPIRED, CauseKind.EXPIRED, "expired"),
         (Step.DEAD, CauseKind.DEAD, "was given up"),
         (Step.BURIED, CauseKind.DEAD, "was given up by a link"),
-        (Step.NOT_TRANSFERRED, CauseKind.REMOVED, "was dropped by a link's transformer"),
+        (
+            Step.NOT_TRANSFERRED,
+            CauseKind.REMOVED,
+            "was dropped by a rule or the transformer of a link",
+        ),
     ):
         told = last.get(step.value)
         if told is not None:

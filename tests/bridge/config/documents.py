@@ -13,6 +13,7 @@ from bridge.config.model import (
     ConnectionFactory,
     Destination,
     QualityOfService,
+    Rule,
 )
 from bridge.config.problems import ConfigurationError, Problem
 from bridge.config.reader import read
@@ -104,6 +105,8 @@ _TARGET = {
     "message-transformer-class": "message_transformer_class",
     "consume-no-transfer-on-transform-error": "consume_no_transfer_on_transform_error",
 }
+_RULE = {"when": "when", "drop": "drop", "destination-ref": "destination", "last": "last"}
+_SET = {"name": "name", "value": "value", "type": "type", "from": "source"}
 _DMQ = {
     **_ENDS,
     "name": "name",
@@ -149,6 +152,10 @@ def written(model: Bridge) -> bytes:
         target = _element(element, "target", one.target, _TARGET)
         if one.target.destination is None:
             target.set("destination-ref", AS_SOURCE)
+        for rule in one.target.rules:
+            _add_rule(target, rule)
+        for inner in target.findall("property"):
+            target.append(inner)
     for dmq in (model.built_in_dmq, *model.dmqs):
         _element(root, "dmq", dmq, _DMQ)
     for factory in model.connection_factories:
@@ -172,6 +179,21 @@ def _element(
     for name, value in getattr(model, "properties", {}).items():
         etree.SubElement(element, "property", name=name, value=value)
     return element
+
+
+def _add_rule(target: etree._Element, rule: Rule) -> None:
+    element = _element(target, "rule", rule, _RULE)
+    for name in rule.removes:
+        etree.SubElement(element, "remove", name=name)
+    for old, new in rule.renames:
+        etree.SubElement(element, "rename", name=old, to=new)
+    for one in rule.sets:
+        given = {attribute: getattr(one, field) for attribute, field in _SET.items()}
+        if one.source is not None:
+            del given["type"]
+        etree.SubElement(
+            element, "set", {name: text for name, text in given.items() if text is not None}
+        )
 
 
 def _text(value: object) -> str:

@@ -68,6 +68,10 @@ def test_the_attributes_of_the_tables_and_their_defaults() -> None:
             "retain-replyto": "false",
             "stay-connected": "true",
         },
+        "rule": {"when": None, "drop": "false", "destination-ref": None, "last": "false"},
+        "remove": {"name": None},
+        "rename": {"name": None, "to": None},
+        "set": {"name": None, "value": None, "from": None, "type": "string"},
         "dmq": {
             "client-id": None,
             "clientid": None,

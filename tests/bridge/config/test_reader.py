@@ -110,7 +110,7 @@ def test_every_attribute_of_a_link() -> None:
                 'consume-no-transfer-on-transform-error="true"',
                 '<property name="x" value=" y "/>',
             ),
-            Target(THERE, OUT, False, "c1", True, "a.B", True, {"x": " y "}),
+            Target(THERE, OUT, False, "c1", True, "a.B", True, properties={"x": " y "}),
             id="target",
         ),
         pytest.param(

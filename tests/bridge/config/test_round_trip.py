@@ -20,6 +20,8 @@ from bridge.config.model import (
     Dmq,
     Link,
     QualityOfService,
+    Rule,
+    SetHeader,
     Source,
     Target,
 )
@@ -107,6 +109,32 @@ def dmqs(name: str, ends: Mapping[str, Any]) -> st.SearchStrategy[Dmq]:
 
 
 @st.composite
+def rules(draw: st.DrawFn, places: st.SearchStrategy[Destination]) -> Rule:
+    when = draw(st.sampled_from([None, "a = 'b'", "JMSPriority > 4 AND c IS NULL"]))
+    if draw(st.booleans()):
+        return Rule(when, drop=True, last=draw(st.booleans()), description=draw(descriptions))
+    headers = names.filter(lambda name: not name.startswith("JMS"))
+    types = st.sampled_from(
+        [("string", " x "), ("int", "-7"), ("boolean", "true"), ("double", "1e3")]
+    )
+    sets = st.one_of(
+        st.builds(lambda name, text: SetHeader(name, text), headers, texts),
+        st.builds(lambda made: SetHeader("count", made[1], made[0]), types),
+        st.builds(lambda name, source: SetHeader(name, source=source), headers, headers),
+        st.just(SetHeader("JMSPriority", "9")),
+    )
+    return Rule(
+        when,
+        tuple(draw(st.lists(headers | st.just("x-*"), max_size=2))),
+        tuple(draw(st.lists(st.tuples(headers, headers), max_size=2))),
+        tuple(draw(st.lists(sets, min_size=1, max_size=2))),
+        destination=draw(st.none() | places),
+        last=draw(st.booleans()) and when is not None,
+        description=draw(descriptions),
+    )
+
+
+@st.composite
 def bridges(draw: st.DrawFn) -> Bridge:
     factories = [
         draw(connection_factories(name))
@@ -142,6 +170,7 @@ def bridges(draw: st.DrawFn) -> Bridge:
                     retain_replyto=draw(st.booleans()),
                     message_transformer_class=draw(optional),
                     consume_no_transfer_on_transform_error=draw(st.booleans()),
+                    rules=tuple(draw(st.lists(rules(one_place), max_size=2))),
                     properties=draw(properties()),
                     description=draw(descriptions),
                 ),

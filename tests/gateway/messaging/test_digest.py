@@ -10,8 +10,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bridge.config.model import BRIDGE_NAME_PROPERTY
-from bridge.link.transfer import HOPS, MESSAGE_IDS
+from bridge.config.model import BRIDGE_NAME_PROPERTY, HOPS, MESSAGE_IDS
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.digest import ADDED, digest_of_body, digest_of_headers
 from gateway.messaging.message import BodyType, Headers, Message
