@@ -86,6 +86,67 @@ def test_prefetch_hoards(scene: Scene) -> None:
     assert (cause["figures"]["idle"], cause["figures"]["unacknowledged"]) == (1, 20)
 
 
+def test_another_consumer_is_exclusive(scene: Scene) -> None:
+    queue = name()
+    with scene.client(client_id=f"has-{queue}") as has, scene.client() as waits:
+        has.subscribe(
+            f"/queue/{queue}", ack="client", prefetch_count="2", exclusive_consumer="true"
+        )
+        waits.subscribe(f"/queue/{queue}", ack="client")
+        scene.put(f"/queue/{queue}", *"abcde")
+        cause = scene.queue(queue, "EXCLUSIVE_CONSUMER")
+        number = scene.connection(f"has-{queue}")
+        assert cause["figures"] == {
+            "waiting": 3,
+            "consumers": 2,
+            "of_these": 1,
+            "unacknowledged": 2,
+            "connection": number,
+        }
+        assert "is exclusive and has queue" in cause["sentence"]
+        assert "so 1 other consumer gets nothing while it is there" in cause["sentence"]
+        scene.run(cause["command"])
+        assert len(waits.messages(5)) == 5
+
+
+def test_an_exclusive_consumer_has_left_and_not_settled(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as leaves, scene.client(client_id=f"next-{queue}") as waits:
+        leaves.subscribe(f"/queue/{queue}", id="x", ack="client", exclusive_consumer="true")
+        scene.put(f"/queue/{queue}", "1")
+        leaves.messages(1)
+        leaves.ask("UNSUBSCRIBE", id="x")
+        waits.subscribe(f"/queue/{queue}", ack="client")
+        scene.put(f"/queue/{queue}", "2")
+        cause = scene.queue(queue, "EXCLUSIVE_CONSUMER")
+        assert "must first settle or give back 1 message" in cause["sentence"]
+        number = scene.connection(f"next-{queue}")
+        assert scene.cause("EXCLUSIVE_CONSUMER", "connection", id=number)["figures"]["waiting"] == 1
+
+
+def test_the_consumer_of_a_group_takes_no_more(scene: Scene) -> None:
+    queue = name()
+    with scene.client(client_id=f"group-{queue}") as has, scene.client() as idle:
+        has.subscribe(f"/queue/{queue}", ack="client", prefetch_count="2")
+        scene.put(f"/queue/{queue}", *"abcd", JMSXGroupID="g1")
+        has.messages(2)
+        idle.subscribe(f"/queue/{queue}", ack="client")
+        cause = scene.queue(queue, "MESSAGE_GROUP")
+        number = scene.connection(f"group-{queue}")
+        assert cause["figures"] == {
+            "waiting": 2,
+            "looked_at": 2,
+            "of_these": 2,
+            "groups": 1,
+            "unacknowledged": 2,
+            "connection": number,
+        }
+        assert "2 of the 2 messages looked at" in cause["sentence"]
+        assert "1 group (JMSXGroupID 'g1')" in cause["sentence"]
+        scene.run(cause["command"])
+        assert len(idle.messages(4)) == 4
+
+
 def test_all_is_delivered_and_not_acknowledged(scene: Scene) -> None:
     queue = name()
     with scene.client() as client:

@@ -18,7 +18,12 @@ from gateway.admin.why.cause import (
     spoken,
     why_destination,
 )
-from gateway.admin.why.consumers import PlaceFacts, consumer_causes
+from gateway.admin.why.consumers import (
+    PlaceFacts,
+    consumer_causes,
+    exclusive_causes,
+    group_causes,
+)
 from gateway.admin.why.destinations import sample_causes, subscription_causes
 from gateway.admin.why.facts import Facts, Holder
 from gateway.admin.why.links import link_causes
@@ -147,12 +152,16 @@ def _of_consumer(broker: Broker, holder: Holder, facts: Facts, found: list[Cause
         broker.unacknowledged.held_back,
     )
     found += consumer_causes(place)
+    dispatch = source.dispatch
+    consumers = list(facts.holders(dispatch.consumers))
+    found += exclusive_causes(place, dispatch, consumers)
     if backlog.waiting:
         sample = []
         for message in Cursor(backlog).ahead():
             sample.append(message)
             if len(sample) >= SAMPLE:
                 break
+        found += group_causes(place, dispatch.groups, consumers, sample)
         yield
         yield from sample_causes(source, place, sample, found)
     elif not consumer.outstanding:

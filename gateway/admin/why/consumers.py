@@ -24,6 +24,9 @@ from gateway.admin.why.cause import (
 from gateway.admin.why.facts import Holder
 from gateway.admin.why.selectors import Miss
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.delivery.dispatch import Dispatch
+from gateway.broker.core.delivery.groups import Groups
+from gateway.messaging.message import Message
 from gateway.stomp.session.subscription import Hold
 
 
@@ -270,6 +273,104 @@ def _unused(place: PlaceFacts) -> list[Cause]:
 
 #: Subscriptions whose headers are told of.
 NAMED_HEADERS = 3
+
+
+def exclusive_causes(
+    place: PlaceFacts, dispatch: Dispatch, consumers: Sequence[Holder]
+) -> list[Cause]:
+    """Return whether one consumer has the queue for itself.
+
+    :param consumers: all that the queue has; the place may be one of them only.
+    """
+    exclusive = dispatch.exclusive
+    if exclusive is None or not place.waiting:
+        return []
+    active = exclusive.active
+    others = [each for each in place.holders if each.consumer is not active]
+    if not others:
+        return []
+    figures = {"waiting": place.waiting, "consumers": len(consumers), "of_these": len(others)}
+    if active is None:
+        return [
+            Cause(
+                CauseKind.EXCLUSIVE_CONSUMER,
+                f"Nobody gets messages of {place.name} just now: the exclusive consumer that has left must first settle or give back {counted(exclusive.unsettled)}.",
+                {**figures, "unacknowledged": exclusive.unsettled},
+                "Have its client end its transaction or acknowledge, or end its connection; see who is connected:",
+                command("imqcmd", "list", "cxn"),
+                0,
+                place.waiting,
+            )
+        ]
+    first = next((each for each in consumers if each.consumer is active), None)
+    who = (
+        "another consumer" if first is None else f"{first.who}, subscription {quoted(first.name)},"
+    )
+    number = 0 if first is None else first.connection
+    return [
+        Cause(
+            CauseKind.EXCLUSIVE_CONSUMER,
+            f"{who[0].upper()}{who[1:]} is exclusive and has {place.name} for itself, so {counted(len(others), 'other consumer')} {some(len(others), 'gets', 'get')} nothing while it is there; it holds {counted(active.outstanding)}.",
+            {**figures, "unacknowledged": active.outstanding, "connection": number},
+            "Have the client subscribe without exclusive-consumer, or end its connection, and the next takes over:",
+            command("imqcmd", "destroy", "cxn", "-n", number) if number else "",
+            active.handed_ms,
+            place.waiting,
+        )
+    ]
+
+
+def group_causes(
+    place: PlaceFacts,
+    groups: Groups | None,
+    consumers: Sequence[Holder],
+    sample: Sequence[Message],
+) -> list[Cause]:
+    """Return whether what waits is of groups whose consumer takes no more.
+
+    :param consumers: all that the queue has; the place may be one of them only.
+    :param sample: of what waits.
+    """
+    if groups is None:
+        return []
+    waiting: dict[EmbeddedConsumer, dict[str, int]] = {}
+    for message in sample:
+        owner = groups.owner(message.headers.group) if message.headers.group else None
+        if owner is not None:
+            of_owner = waiting.setdefault(owner, {})
+            of_owner[message.headers.group] = of_owner.get(message.headers.group, 0) + 1
+    causes = []
+    for owner, counts in waiting.items():
+        holder = next((each for each in consumers if each.consumer is owner), None)
+        if holder is not None and not without_credit(owner) and not _stopped(holder):
+            continue
+        count = sum(counts.values())
+        who = "a consumer that has left" if holder is None else f"{holder.who}, which takes no more"
+        advice, remedy = (
+            ("See who is connected:", command("imqcmd", "list", "cxn"))
+            if holder is None
+            else _end(holder)
+        )
+        names = listing([quoted(name) for name in sorted(counts, key=lambda name: -counts[name])])
+        causes.append(
+            Cause(
+                CauseKind.MESSAGE_GROUP,
+                f"{count} of the {counted(len(sample))} looked at in {place.name} {some(count, 'is', 'are')} of {counted(len(counts), 'group')} (JMSXGroupID {names}) of {who}; no other consumer gets them before it has settled or given back {counted(owner.outstanding)}.",
+                {
+                    "waiting": place.waiting,
+                    "looked_at": len(sample),
+                    "of_these": count,
+                    "groups": len(counts),
+                    "unacknowledged": owner.outstanding,
+                    "connection": 0 if holder is None else holder.connection,
+                },
+                advice,
+                remedy,
+                owner.handed_ms,
+                count,
+            )
+        )
+    return causes
 
 
 def selector_causes(

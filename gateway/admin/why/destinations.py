@@ -24,7 +24,13 @@ from gateway.admin.why.cause import (
     spoken,
     why_link,
 )
-from gateway.admin.why.consumers import PlaceFacts, consumer_causes, selector_causes
+from gateway.admin.why.consumers import (
+    PlaceFacts,
+    consumer_causes,
+    exclusive_causes,
+    group_causes,
+    selector_causes,
+)
 from gateway.admin.why.facts import Facts
 from gateway.admin.why.limits import LATELY_MS, limit_causes, refusal_causes
 from gateway.admin.why.links import link_causes_of, takes_from
@@ -323,6 +329,8 @@ def queue_causes(
             )
         )
     found += consumer_causes(place)
+    found += exclusive_causes(place, dispatch, holders)
+    found += group_causes(place, dispatch.groups, holders, sample)
     yield
     yield from sample_causes(queue, place, sample, found)
     found += _pause_causes(queue, name)

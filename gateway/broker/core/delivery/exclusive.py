@@ -39,6 +39,11 @@ class Exclusive:
         return self.active is None and not self._next and not self._handed
 
     @property
+    def unsettled(self) -> int:
+        """How many messages are unsettled: of the active, or of the last one."""
+        return len(self._handed)
+
+    @property
     def takers(self) -> list[EmbeddedConsumer]:
         """Those that messages may go to now: one, or none."""
         return [] if self.active is None else [self.active]
