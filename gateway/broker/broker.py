@@ -116,6 +116,8 @@ class Broker:
         self.configured.setdefault(DMQ, DMQ_PROPERTIES)
         self.destinations: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
+        #: Those that are shared and not durable, in the same way.
+        self.shared: dict[tuple[str, str], TopicSubscription] = {}
         #: Consumers of all queues that a pattern covers.
         self.queue_patterns = QueuePatterns(self._queues)
         #: The topics of all destinations.
@@ -434,6 +436,9 @@ class Broker:
                 -of_subscription(subscription.selector.text if subscription.selector else "")
             )
         subscription.ended = True
+        key = (subscription.client_id, subscription.name)
+        if self.shared.get(key) is subscription:
+            del self.shared[key]
         topic = self.topics.get(subscription.pattern)
         was_named = topic is not None and topic.named.pop(subscription, self) is None
         if subscription.ordinal:

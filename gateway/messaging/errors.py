@@ -227,6 +227,16 @@ class DurableInUse(MessagingError):
         self.durable_name = durable_name
 
 
+class SubscriptionDiffers(DestinationError):
+    """A shared subscription of that name receives something else."""
+
+    def __init__(self, name: str, destination: Destination, difference: str) -> None:
+        super().__init__(
+            f"subscription '{name}' is shared, and is to ", destination, f" {difference}"
+        )
+        self.name = name
+
+
 class UnknownSubscription(MessagingError):
     """There is no durable subscription of that name."""
 

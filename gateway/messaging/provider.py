@@ -72,6 +72,8 @@ class Capabilities:
         as that is there; by a negative ``JMSXGroupSeq`` the group ends. Where the one that has a group
         leaves, its unsettled messages of it come first, in order, to the one that has it then.
     :param exclusive: a consumer of a queue may have it for itself, see :class:`ConsumerSpec`.
+    :param shared: a subscription that is not durable may have a name by which consumers share it, see
+        :class:`ConsumerSpec`.
     :param stable_ids: the ``message_id`` of a message is the same each time that it is delivered,
         and no other message's.
     """
@@ -91,6 +93,7 @@ class Capabilities:
     scheduled: bool = False
     groups: bool = False
     exclusive: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,13 @@ class ConsumerSpec:
     :param shared: consumers of several connections of one user may share the durable subscription,
         without a client identifier (JMS 2.0, "Shared durable subscriptions"). A provider that has no
         such subscriptions asks for the connection's client identifier.
+    :param shared_name: of a topic: consumers of several connections of one user that say this name
+        share a subscription, which is not durable and ends with the last of them (JMS 2.0, "Shared
+        non-durable subscriptions"). They want the same: another topic or selector is refused with
+        SubscriptionDiffers, and so is the name of a shared durable subscription, or ``no_local``.
+    :param redefines: a durable subscription of that name to another topic, or with another selector,
+        is replaced where it has no consumer (JMS 1.1, section 6.11.1). If not, that is refused with
+        SubscriptionDiffers, so that nothing that waits there is lost. Of ``shared`` ones only.
     :param tells_groups: a message that is the first of its group for this consumer has the property
         ``JMSXGroupFirstForConsumer``, a boolean. A provider without ``groups`` has no such property
         to tell.
@@ -169,6 +179,8 @@ class ConsumerSpec:
     redelivery: RedeliveryChanges | None = None
     name: str = ""
     shared: bool = False
+    shared_name: str | None = None
+    redefines: bool = True
     tells_groups: bool = False
     exclusive: bool = False
 

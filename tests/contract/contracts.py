@@ -67,6 +67,7 @@ async def refuses(seam: Seam, capability: str) -> None:
         "temporary": lambda: connection.temporary(Kind.QUEUE),
         "durable": lambda: _consumer(client, ConsumerSpec(seam.topic(), durable_name="d")),
         "selectors": lambda: _consumer(client, ConsumerSpec(seam.queue(), selector="a = 1")),
+        "shared": lambda: _consumer(client, ConsumerSpec(seam.topic(), shared_name="s")),
         "browse": lambda: _consumer(client, ConsumerSpec(seam.queue(), browse=True)),
     }
     if capability in asked:

@@ -199,6 +199,8 @@ class JMSSession:
             raise InvalidDestination(destination, "it has no name")
         if spec.browse and topic:
             raise InvalidDestination(destination, "only queues can be browsed")
+        if spec.shared_name is not None:
+            raise NotSupported("shared subscriptions that are not durable")
         if spec.durable_name is not None:
             if not topic or destination.temporary:
                 raise InvalidDestination(

@@ -209,6 +209,8 @@ class StompSession:
                 destination,
                 "only the connection that created a temporary destination may consume from it",
             )
+        if spec.shared_name is not None:
+            raise NotSupported("shared subscriptions that are not durable")
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         spell(self.dialect, destination)

@@ -157,6 +157,8 @@ def _name(place: object) -> str:
         return spoken(place.destination)
     if isinstance(place, TopicSubscription) and place.durable:
         return f"durable subscription {quoted(place.name)} of client-id {quoted(place.client_id)}"
+    if isinstance(place, TopicSubscription) and place.name:
+        return f"the shared subscription {quoted(place.name)} to {spoken(place.pattern)}"
     if isinstance(place, TopicSubscription):
         return f"a subscription to {spoken(place.pattern)}"
     return "a destination"

@@ -39,6 +39,7 @@ from gateway.messaging.errors import (
     InvalidDestination,
     MessagingError,
     SelectorTooCostly,
+    SubscriptionDiffers,
     UnknownSubscription,
 )
 from gateway.messaging.provider import ConsumerSpec, Credentials, Deliver, Mode, XASession
@@ -250,6 +251,8 @@ class EmbeddedConnection:
             raise InvalidDestination(pattern, "only queues can be browsed")
         if pattern.temporary and spec.durable_name is not None:
             raise InvalidDestination(pattern, "a temporary topic has no durable subscriptions")
+        if spec.shared_name is not None and spec.no_local:
+            raise InvalidDestination(pattern, "a shared subscription has no no-local")
         if is_wild(pattern.name):
             if not self.routing.reader()(pattern):
                 raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
@@ -257,6 +260,18 @@ class EmbeddedConnection:
             self.routing.usable(pattern, Operation.CONSUME)
         if spec.durable_name is not None:
             return self._durable(spec.durable_name, spec, selector)
+        name = spec.shared_name or ""
+        key = (self._sharing, name) if name else ("", "")
+        if name and key in self.broker.durables:
+            raise SubscriptionDiffers(
+                name, self.broker.durables[key].pattern, "and durable: expected a durable one"
+            )
+        existing = self.broker.shared.get(key)
+        if existing is not None:
+            if not _is_same(existing, spec, selector):
+                raise _differs(existing)
+            self._read_by_this(existing)
+            return existing
         self.routing.check_room(
             pattern, "subscription", of_subscription("" if selector is None else selector.text)
         )
@@ -267,10 +282,20 @@ class EmbeddedConnection:
             selector,
             no_local=spec.no_local,
             origin=self.number if spec.no_local else 0,
+            client_id=key[0],
+            name=name,
         )
         subscription.covers = self.routing.reader()
+        if name:
+            self.broker.shared[key] = subscription
         self.broker.subscribe(subscription)
         return subscription
+
+    def _read_by_this(self, subscription: TopicSubscription) -> None:
+        """This connection's user takes what waits in a subscription."""
+        # It is asked about each message that waits.
+        subscription.read_by(lru_cache(_TOPICS)(self.routing.reader()))
+        self.broker.wild.ask_rights_again(subscription)
 
     def _durable(
         self, name: str, spec: ConsumerSpec, selector: Selector | None
@@ -290,22 +315,21 @@ class EmbeddedConnection:
                 raise DurableInUse(client_id, name)
             if existing.dispatch.halted is not None:
                 raise existing.dispatch.halted
-            same_text = (existing.selector.text if existing.selector else "") == (
-                selector.text if selector else ""
-            )
-            if (
-                existing.pattern == spec.destination
-                and same_text
-                and existing.no_local == spec.no_local
-            ):
-                # It is asked about each message that waits.
-                existing.read_by(lru_cache(_TOPICS)(self.routing.reader()))
-                broker.wild.ask_rights_again(existing)
+            if _is_same(existing, spec, selector):
+                self._read_by_this(existing)
                 if spec.no_local:
                     existing.origin = self.number
                 return existing
+            if not spec.redefines:
+                raise _differs(existing)
             if existing.dispatch.consumers:
                 raise DurableInUse(client_id, name)
+        if spec.shared and key in broker.shared:
+            raise SubscriptionDiffers(
+                name,
+                broker.shared[key].pattern,
+                "and not durable: expected one that is not durable",
+            )
         if existing is None:
             self.routing.check_room(
                 spec.destination,
@@ -433,3 +457,25 @@ class EmbeddedConnection:
         # Users that still refer to this connection must not keep destinations that go.
         self.routing.producible.clear()
         self._ended(self)
+
+
+def _is_same(
+    subscription: TopicSubscription, spec: ConsumerSpec, selector: Selector | None
+) -> bool:
+    """Whether a subscription receives what a consumer wants."""
+    text = "" if subscription.selector is None else subscription.selector.text
+    return (
+        subscription.pattern == spec.destination
+        and text == ("" if selector is None else selector.text)
+        and subscription.no_local == spec.no_local
+    )
+
+
+def _differs(subscription: TopicSubscription) -> SubscriptionDiffers:
+    selector = subscription.selector
+    asks = "without a selector" if selector is None else f"with the selector {selector.text[:100]}"
+    return SubscriptionDiffers(
+        subscription.name,
+        subscription.pattern,
+        f"{asks}: expected the same, or another name for another subscription",
+    )

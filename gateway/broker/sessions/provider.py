@@ -66,6 +66,7 @@ class EmbeddedProvider:
         scheduled=True,
         groups=True,
         exclusive=True,
+        shared=True,
     )
 
     def __init__(

@@ -69,6 +69,7 @@ class TopicSubscription:
 
     :param pattern: the topic, or a name with wildcards.
     :param number: its id in the store; 0 when it is not durable.
+    :param client_id: with ``name``, what consumers find it by; "" where it is one consumer's.
     :param origin: with ``no_local``, the connection whose messages it does not want.
     """
 
@@ -89,7 +90,7 @@ class TopicSubscription:
     ) -> None:
         self.changes = changes
         self.dispatch = Dispatch(
-            changes, examines=selector is not None or (number != 0 and is_wild(pattern.name))
+            changes, examines=selector is not None or (name != "" and is_wild(pattern.name))
         )
         self.topics = topics
         #: See :attr:`QueueOrSubscription.dmq_comment`.
@@ -431,6 +432,8 @@ class TopicSubscription:
     def __str__(self) -> str:
         if self.durable:
             return f"durable subscription '{self.name}' of client-id '{self.client_id}' on {self.pattern}"
+        if self.name:
+            return f"shared subscription '{self.name}' on {self.pattern}"
         return f"subscription on {self.pattern}"
 
 
