@@ -24,6 +24,8 @@ from gateway.stomp.refusals import CommandRefused
 
 #: RabbitMQ's durable subscriptions of topics. A queue is durable anyway.
 _DURABLES: Final = ("durable", "persistent")
+#: Of SUBSCRIBE, RabbitMQ's: the queue that a subscription of a topic has.
+QUEUE_NAME: Final = "x-queue-name"
 #: Of SUBSCRIBE, ours: deliver whole messages, each in an envelope; and of a MESSAGE that is one.
 ENVELOPE: Final = "envelope"
 
@@ -239,11 +241,13 @@ _POLICY: Final = (
 _USED: Final = frozenset(
     (
         "ack",
+        "auto-delete",
         "browser",
         "consumer-window-size",
         "content-length",
         "destination",
         ENVELOPE,
+        "exclusive",
         "id",
         "receipt",
         "selector",
@@ -254,6 +258,7 @@ _USED: Final = frozenset(
         *NO_LOCALS,
         *PREFETCHES,
         *_DURABLES,
+        QUEUE_NAME,
         *[f"activemq.{name}" for name in _POLICY],
     )
 )

@@ -77,14 +77,13 @@ class Profile:
     :param tells_default_id: MESSAGE has that ``id``.
     :param repeats_default_ids: several subscriptions to one destination may do without ``id``.
     :param durable_names: headers that name a durable subscription, the first that is there counts.
-    :param durable_by_flag: ``durable:true`` makes a subscription of a topic durable under its ``id``,
-        without a client identifier; several connections may share it.
     :param ends_durable_in_use: UNSUBSCRIBE removes a durable subscription that the connection still
         consumes from; else that is an ERROR.
     :param takes_one_for_none: a prefetch of 0 is one message at a time; else it is the default.
     :param shares_client_ids: several connections may have one client identifier, and share its
         durable subscriptions.
-    :param queue_arguments: headers of SUBSCRIBE say how the queue is made that a subscription has.
+    :param queue_arguments: headers of SUBSCRIBE say how the queue is made that a subscription has:
+        connections may share that of a topic, which may be durable without a client identifier.
     :param durable_queues: SUBSCRIBE to a queue may name a durable subscription, which is ignored.
     :param unknown_ack_is_auto: so is a value of ``ack`` that STOMP does not have.
     :param layout: of MESSAGE; None is the gateway's own.
@@ -137,7 +136,6 @@ class Profile:
     tells_default_id: bool = False
     repeats_default_ids: bool = False
     durable_names: tuple[str, ...] = DURABLE_NAMES
-    durable_by_flag: bool = False
     ends_durable_in_use: bool = True
     takes_one_for_none: bool = False
     shares_client_ids: bool = False
@@ -295,7 +293,6 @@ RABBITMQ: Final = Profile(
     reply_to_as_text=True,
     replies_come_unasked=True,
     default_ids=True,
-    durable_by_flag=True,
     queue_arguments=True,
     layout=RabbitMQLayout(_RABBITMQ_NAMES),
     join_acknowledgements=True,

@@ -1,32 +1,132 @@
 """What SUBSCRIBE says of RabbitMQ's queues.
 
-There a subscription of a topic or of an exchange has a queue, and headers say how it is made.
+There a subscription of a topic or an exchange has a queue. Headers say how that or a named queue is
+made, and who may use it (RabbitMQ 3.10, measured).
 
-Owns which of these headers a client may use, and why it may not use others.
+Owns which of these headers mean something here, and which are refused because the subscription
+would not be what the client asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from gateway.stomp.refusals import CommandRefused
+from gateway.messaging.destination import Destination, Kind
+from gateway.stomp.client_headers import QUEUE_NAME, durable_name, flagged
+from gateway.stomp.refusals import CommandRefused, Refusal
 
-_QUEUE_NAME: Final = "x-queue-name"
+Headers = Mapping[str, str]
+
+#: What no subscription has, and what to do instead.
+_NEVER: Final = {
+    "x-message-ttl": "messages expire as their SEND says. SEND them with 'expiration', in milliseconds",
+    "x-max-length": "limits are a destination's. The operator sets maxNumMsgs and limitBehavior of it",
+    "x-max-length-bytes": "limits are a destination's. The operator sets maxTotalMsgBytes and limitBehavior of it",
+    "x-dead-letter-exchange": "dead messages are in the queue mq.sys.dmq. Leave it out",
+    "x-dead-letter-routing-key": "dead messages are in the queue mq.sys.dmq. Leave it out",
+    "x-stream-offset": "there are no streams. Leave it out",
+}
+#: Kinds of queues that keep a message until it is acknowledged.
+_TYPES: Final = ("classic", "quorum")
+#: RabbitMQ declares no queue for these, and reads no arguments.
+_DECLARED: Final = ("/amq/queue/", "/reply-queue/")
+_RESERVED: Final = "amq."
 
 
-def check_arguments(headers: Mapping[str, str], queue: bool) -> None:
-    """Check that a SUBSCRIBE asks for nothing that it would not get.
+class Share(NamedTuple):
+    """A subscription of a topic that connections share.
 
-    :param queue: it is to a queue, for which RabbitMQ does not read ``x-queue-name``.
-    :raises CommandRefused: it does. The sentence has the remedy.
+    :param name: what they call it; "" where the subscription is one connection's.
+    :param kept: it outlives its consumers, and a restart.
+    :param named: its name is that of a queue; else it has its topic's and that of a subscription.
     """
-    if not queue and headers.get(_QUEUE_NAME):
-        raise _refused(
-            _QUEUE_NAME,
-            "a topic has no queue of that name. To share its messages, SUBSCRIBE with durable:true, auto-delete:false "
-            "and the same id in each client",
+
+    name: str = ""
+    kept: bool = False
+    named: bool = False
+
+
+def share_of(headers: Headers, destination: Destination) -> Share:
+    """Return what a SUBSCRIBE asks to share.
+
+    :raises CommandRefused: it asks for what it would not get. The sentence has the remedy.
+    """
+    if destination.temporary or headers["destination"].startswith(_DECLARED):
+        return Share()
+    for name, why in _NEVER.items():
+        if name in headers:
+            raise _refused(name, why)
+    kind = headers.get("x-queue-type")
+    if kind is not None and kind.strip() not in _TYPES:
+        raise _refused("x-queue-type", f"'{kind[:40]}' is neither {' nor '.join(_TYPES)}")
+    if destination.kind is Kind.QUEUE:
+        _check_queue(headers)
+        return Share()
+    durable = flagged(headers)
+    if durable and "id" not in headers:
+        raise CommandRefused(
+            "a durable subscription without id, which is its name",
+            refusal=Refusal.DURABLE_WITHOUT_ID,
         )
+    name = shared_name(headers, destination)
+    kept = _is(headers, "auto-delete", "false")
+    if name.startswith(_RESERVED):
+        reserved = f"queue name '{name[:100]}' contains reserved prefix 'amq.*'"
+        raise CommandRefused(reserved, refusal=Refusal.ACCESS, subject=reserved)
+    if name and durable_name(headers) is not None:
+        if headers.get(QUEUE_NAME):
+            raise _refused(
+                QUEUE_NAME, "another header names a durable subscription. Use one of them"
+            )
+        return Share()
+    if name and _is(headers, "exclusive", "true"):
+        raise _refused(
+            "exclusive",
+            "all connections of the user share a subscription that has a name. Leave it out, or the name",
+        )
+    if name and kept and "x-expires" in headers:
+        raise _refused(
+            "x-expires",
+            "a subscription with auto-delete:false stays until UNSUBSCRIBE with durable:true removes it. Leave it out",
+        )
+    return Share(name, bool(name) and kept, bool(headers.get(QUEUE_NAME)))
+
+
+def shared_name(headers: Headers, destination: Destination) -> str:
+    """Return the shared subscription that a frame names, "" for none."""
+    name = headers.get(QUEUE_NAME)
+    if name:
+        return name
+    return f"{headers.get('id')} {destination.name}" if flagged(headers) else ""
+
+
+def _check_queue(headers: Headers) -> None:
+    """Check SUBSCRIBE to a queue.
+
+    :raises CommandRefused: the queue would not be what the client asks for.
+    """
+    if "x-expires" in headers:
+        raise _refused(
+            "x-expires",
+            "a queue goes when it has been empty and without consumers for imq.autocreate.reaptime. Leave it out",
+        )
+    # RabbitMQ's queue that is not durable is exclusive and goes with its last consumer.
+    passing = _is(headers, "durable", "false") or _is(headers, "persistent", "false")
+    for name, why in (
+        ("auto-delete", "a queue keeps its messages when its last consumer leaves"),
+        ("exclusive", "a queue is for all who may consume from it"),
+    ):
+        if _is(headers, name, "true") or (passing and not _is(headers, name, "false")):
+            said = name if _is(headers, name, "true") else "durable"
+            raise _refused(
+                said,
+                f"{why}. SUBSCRIBE with {name}:false, or to a topic, or use reply-to:/temp-queue/NAME",
+            )
+
+
+def _is(headers: Headers, name: str, value: str) -> bool:
+    return headers.get(name, "").strip().lower() == value
 
 
 def _refused(name: str, why: str) -> CommandRefused:

@@ -29,7 +29,7 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import split_composite, split_exclusive
 from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
-from gateway.stomp.queue_arguments import check_arguments
+from gateway.stomp.queue_arguments import Share, share_of, shared_name
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.send_plan import Resolve, routed
 from gateway.stomp.session.peer import Peer
@@ -320,18 +320,17 @@ class Subscriptions:
         self, given: dict[str, str], destination: Destination, id: str, exclusive: bool | None
     ) -> ConsumerSpec:
         queue = destination.kind is Kind.QUEUE
-        if self._profile.queue_arguments:
-            check_arguments(given, queue)
-        durable = self._flagged(given, destination)
-        shared = flagged = durable is not None
-        if durable is None and not (queue and self._profile.durable_queues):
+        share = share_of(given, destination) if self._profile.queue_arguments else Share()
+        durable = share.name if share.kept else None
+        shared = share.kept
+        if not share.name and not (queue and self._profile.durable_queues):
             client_headers.check_durable(given, queue)
             durable = self._durable_name(given)
             shared = self._profile.shares_client_ids and durable is not None
         browse = client_headers.boolean(given.get("browser"))
         if browse and not queue:
             raise CommandRefused("browser:true on a topic: only queues can be browsed")
-        if durable is not None and self._client_id is None and not flagged:
+        if durable is not None and self._client_id is None and not share.kept:
             raise ClientIdRequired(durable)
         return ConsumerSpec(
             destination,
@@ -342,31 +341,14 @@ class Subscriptions:
             redelivery=client_headers.redelivery(given),
             name=id.partition("\0")[0],
             shared=shared,
+            shared_name=share.name if share.name and not share.kept else None,
+            redefines=not share.named,
             # An envelope has the message as it was sent.
             tells_groups=queue and not browse and not client_headers.enveloped(given),
             exclusive=queue
             and not browse
             and (client_headers.exclusive(given) if exclusive is None else exclusive),
         )
-
-    def _flagged(self, given: dict[str, str], destination: Destination) -> str | None:
-        """Return the name of a durable subscription asked for by a flag, or None.
-
-        :raises CommandRefused: it has no ``id``, which is part of its name.
-        """
-        if not self._profile.durable_by_flag or destination.kind is Kind.QUEUE:
-            return None
-        if client_headers.durable_name(
-            given, self._profile.durable_names
-        ) is not None or not client_headers.flagged(given):
-            return None
-        id = given.get("id")
-        if id is None:
-            raise CommandRefused(
-                "a durable subscription without id, which is its name",
-                refusal=Refusal.DURABLE_WITHOUT_ID,
-            )
-        return f"{id} {destination.name}"
 
     def _durable_name(self, given: dict[str, str]) -> str | None:
         """Return the name of a durable subscription, None where none is named.
@@ -402,9 +384,8 @@ class Subscriptions:
         receipt = given.get("receipt")
         durable = self._durable_name(given)
         id = given.get("id")
-        if durable is None and self._profile.durable_by_flag and client_headers.flagged(given):
-            known = None if id is None else self._by_id.get(id)
-            durable = None if known is None else known.spec.durable_name
+        if durable is None and self._profile.queue_arguments and client_headers.flagged(given):
+            durable = self._kept(given)
         if durable is not None:
             self._remove_durable(durable, receipt)
             return
@@ -428,8 +409,19 @@ class Subscriptions:
             self._end(each, at_once=False, joined=joined(each))
         self._receipts.release(self._receipts.open(receipt))
 
+    def _kept(self, given: dict[str, str]) -> str | None:
+        """Return the durable subscription that a flag removes, None for none.
+
+        One that has the name of a queue is removed where UNSUBSCRIBE has that, too.
+        """
+        known = self._by_id.get(given.get("id", ""))
+        if known is None or known.spec.durable_name is None:
+            return None
+        named = shared_name(given, known.spec.destination)
+        return named if named == known.spec.durable_name else None
+
     def _remove_durable(self, name: str, receipt: str | None) -> None:
-        if self._client_id is None and not self._profile.durable_by_flag:
+        if self._client_id is None and not self._profile.queue_arguments:
             raise ClientIdRequired(name)
         for subscription in [*self.by_number.values()]:
             if subscription.spec.durable_name == name:

@@ -1,36 +1,271 @@
-"""What SUBSCRIBE says of RabbitMQ's queues."""
+"""What SUBSCRIBE says of RabbitMQ's queues, as the page has it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
+from tests.conformance.client import Client
 from tests.conformance.profiles.conftest import Join
+from tests.conformance.profiles.test_table import DOCUMENT
+
+Check = Callable[..., None]
+
+#: The lines that have a test, as the page has them.
+LINES: set[str] = set()
+
+PLACES = ("/topic/{}", "/exchange/amq.topic/{}", "/exchange/amq.direct/{}", "/exchange/amq.fanout")
+KEPT = {"durable": "true", "auto-delete": "false"}
 
 
-@pytest.mark.parametrize("place", ["/topic/{}", "/exchange/amq.direct/{}", "/exchange/amq.fanout"])
-def test_a_name_of_a_queue_is_refused(join: Join, name: str, place: str) -> None:
-    client = join("rabbitmq")
-    headers = {"destination": place.format(name), "id": "s", "x-queue-name": name, "receipt": "r"}
-    client.send("SUBSCRIBE", headers)
+def refused(client: Client, destination: str, headers: dict[str, str]) -> str:
+    """Have a SUBSCRIBE refused, and return what the ERROR says.
+
+    The connection goes on.
+    """
+    client.send("SUBSCRIBE", {"destination": destination, "id": "s", "receipt": "r"}, **headers)
     error = client.expect("ERROR")
-    assert (error["message"], error["receipt-id"]) == ("Invalid header", "r")
-    assert error.text.startswith("'x-queue-name' is not allowed on 'SUBSCRIBE'")
-    assert "durable:true" in error.text
-    # Without it the subscription is made.
-    client.subscribe(place.format(name))
-    client.send("SEND", {"destination": place.format(name)}, "body")
+    assert error["receipt-id"] == "r"
+    client.ask("SEND", {"destination": destination}, "unheard")
+    return error.text
+
+
+def line(title: str) -> Callable[[Check], Check]:
+    """A test for a line of the table."""
+    LINES.add(title)
+    return lambda check: check
+
+
+@line("``x-queue-name``")
+@pytest.mark.parametrize("place", PLACES)
+def test_connections_share_what_has_the_name_of_a_queue(join: Join, name: str, place: str) -> None:
+    destination = place.format(name)
+    one, other, alone = join("rabbitmq"), join("rabbitmq"), join("rabbitmq")
+    shared = {"x-queue-name": f"{name}.q", "ack": "client-individual", "prefetch-count": "2"}
+    for client in (one, other):
+        client.subscribe(destination, **shared)
+    alone.subscribe(destination)
+    for body in "1234":
+        one.send("SEND", {"destination": destination}, body)
+    taken = [client.messages(2) for client in (one, other)]
+    assert sorted(each.text for messages in taken for each in messages) == list("1234")
+    assert [each.text for each in alone.messages(4)] == list("1234")
+    # What one has not acknowledged comes to the other, and the last takes the rest with it.
+    one.ask("ACK", {"id": taken[0][0]["ack"]})
+    one.close()
+    for each in taken[1]:
+        other.ack(each)
+    again = other.message()
+    assert (again.text, again["redelivered"]) == (taken[0][1].text, "true")
+    other.ask("UNSUBSCRIBE", id="s")
+    other.ask("SEND", {"destination": destination}, "lost")
+    other.subscribe(destination, **shared)
+    other.send("SEND", {"destination": destination}, "later")
+    assert other.message().text == "later"
+
+
+@line("``x-queue-name`` of another key")
+def test_a_name_is_of_one_key(join: Join, name: str) -> None:
+    client = join("rabbitmq")
+    client.subscribe(f"/topic/{name}", **{"x-queue-name": name})
+    text = refused(join("rabbitmq"), f"/topic/{name}.other", {"x-queue-name": name})
+    assert f"'{name}' is shared, and is to /topic/{name}" in text
+    client.send("SEND", {"destination": f"/topic/{name}"}, "body")
     assert client.message().text == "body"
 
 
-def test_a_queue_has_its_own_name(join: Join, name: str) -> None:
+def test_a_kept_one_of_another_key_loses_nothing(join: Join, name: str) -> None:
     client = join("rabbitmq")
-    client.subscribe(f"/queue/{name}", **{"x-queue-name": "another"})
+    kept = {**KEPT, "x-queue-name": name}
+    client.subscribe(f"/topic/{name}", **kept)
+    client.ask("UNSUBSCRIBE", id="s")
+    client.ask("SEND", {"destination": f"/topic/{name}", "persistent": "true"}, "kept")
+    refused(client, f"/topic/{name}.other", kept)
+    client.ask("SUBSCRIBE", {"destination": f"/topic/{name}", "id": "another"}, **kept)
+    assert client.message().text == "kept"
+
+
+@line("``x-queue-name:amq.…``")
+def test_a_name_of_rabbitmqs_own_is_refused(join: Join, name: str) -> None:
+    client = join("rabbitmq")
+    client.send("SUBSCRIBE", {"destination": f"/topic/{name}", "id": "s", "x-queue-name": "amq.x"})
+    error = client.expect("ERROR")
+    reserved = "ACCESS_REFUSED - queue name 'amq.x' contains reserved prefix 'amq.*'"
+    assert (error["message"], error.text) == ("access_refused", reserved)
+    assert client.rest() == []
+
+
+@line("``x-queue-name`` and ``auto-delete:false``")
+@pytest.mark.parametrize("durable", [{}, {"durable": "true"}])
+def test_auto_delete_false_keeps_it(join: Join, name: str, durable: dict[str, str]) -> None:
+    client = join("rabbitmq")
+    kept = {**durable, "auto-delete": "false", "x-queue-name": name}
+    topic = {"destination": f"/topic/{name}"}
+    client.ask("SUBSCRIBE", {**topic, "id": "s"}, **kept)
+    client.disconnect()
+    client = join("rabbitmq")
+    client.ask("SEND", {**topic, "persistent": "true"}, "kept")
+    client.ask("SUBSCRIBE", {**topic, "id": "another"}, **kept)
+    assert client.message().text == "kept"
+    assert "expected a durable one" in refused(
+        join("rabbitmq"), f"/topic/{name}", {"x-queue-name": name}
+    )
+    # The flag alone does not remove it.
+    client.ask("UNSUBSCRIBE", id="another", durable="true")
+    client.ask("SEND", {**topic, "persistent": "true"}, "kept, too")
+    client.ask("SUBSCRIBE", {**topic, "id": "s"}, **kept)
+    assert client.message().text == "kept, too"
+    client.ask("UNSUBSCRIBE", {"id": "s", "durable": "true", "x-queue-name": name})
+    client.ask("SEND", {**topic, "persistent": "true"}, "lost")
+    client.ask("SUBSCRIBE", {**topic, "id": "s"}, **kept)
+    client.send("SEND", topic, "later")
+    assert client.message().text == "later"
+
+
+@line("``durable:true`` without ``auto-delete:false``")
+def test_a_durable_one_that_is_not_kept_ends_with_its_last_consumer(join: Join, name: str) -> None:
+    one, other = join("rabbitmq"), join("rabbitmq")
+    single = {"durable": "true", "ack": "client-individual", "prefetch-count": "1"}
+    for client in (one, other):
+        client.subscribe(f"/topic/{name}", **single)
+    for body in "12":
+        one.send("SEND", {"destination": f"/topic/{name}", "persistent": "true"}, body)
+    assert {one.message().text, other.message().text} == {"1", "2"}
+    for client in (one, other):
+        client.disconnect()
+    client = join("rabbitmq")
+    client.ask("SEND", {"destination": f"/topic/{name}", "persistent": "true"}, "lost")
+    client.subscribe(f"/topic/{name}", **single)
+    client.send("SEND", {"destination": f"/topic/{name}"}, "later")
+    assert client.message().text == "later"
+
+
+@line("``auto-delete:false`` alone, of a topic")
+def test_auto_delete_false_without_a_name(join: Join, name: str) -> None:
+    client = join("rabbitmq")
+    client.subscribe(f"/topic/{name}", **{"auto-delete": "false", "x-expires": "60000"})
+    client.send("SEND", {"destination": f"/topic/{name}"}, "body")
+    assert client.message().text == "body"
+
+
+TAKEN = {
+    "``durable:false``, ``auto-delete:true`` or ``exclusive:true``, of a topic": {
+        "durable": "false",
+        "auto-delete": "true",
+        "exclusive": "true",
+    },
+    "``x-expires``, of a topic": {"x-expires": "60000"},
+    "``x-max-priority``": {"x-max-priority": "9"},
+}
+
+
+@pytest.mark.parametrize("title", TAKEN)
+def test_what_a_subscription_has_anyway_is_taken(join: Join, name: str, title: str) -> None:
+    client = join("rabbitmq")
+    client.subscribe(f"/topic/{name}", **TAKEN[title])
+    client.send("SEND", {"destination": f"/topic/{name}"}, "body")
+    assert client.message().text == "body"
+
+
+QUEUES = {
+    "``durable:true``, ``auto-delete:false`` or ``exclusive:false``, of a queue": {
+        **KEPT,
+        "exclusive": "false",
+    },
+    "``durable:false``, ``auto-delete:false`` and ``exclusive:false``, of a queue": {
+        "durable": "false",
+        "auto-delete": "false",
+        "exclusive": "false",
+    },
+    "``x-queue-type``": {"x-queue-type": "quorum"},
+    "``x-queue-name``, of a queue": {"x-queue-name": "another"},
+}
+
+
+@pytest.mark.parametrize("title", QUEUES)
+def test_what_a_queue_has_anyway_is_taken(join: Join, name: str, title: str) -> None:
+    client = join("rabbitmq")
+    client.subscribe(f"/queue/{name}", **QUEUES[title])
     client.send("SEND", {"destination": f"/queue/{name}"}, "body")
     assert client.message().text == "body"
 
 
-def test_other_profiles_do_not_read_it(join: Join, name: str) -> None:
+NEVER = {
+    "``x-message-ttl``": "expiration",
+    "``x-max-length``": "maxNumMsgs",
+    "``x-max-length-bytes``": "maxTotalMsgBytes",
+    "``x-dead-letter-exchange``": "mq.sys.dmq",
+    "``x-dead-letter-routing-key``": "mq.sys.dmq",
+    "``x-stream-offset``": "streams",
+    "``x-queue-type:stream``": "quorum",
+}
+
+
+@pytest.mark.parametrize("place", ["/topic/{}", "/queue/{}"])
+@pytest.mark.parametrize("title", NEVER)
+def test_what_no_subscription_has_is_refused_by_its_name(
+    join: Join, name: str, title: str, place: str
+) -> None:
+    header, _, value = title.strip("`").partition(":")
+    text = refused(join("rabbitmq"), place.format(name), {header: value or "1000"})
+    assert text.startswith(f"'{header}' is not allowed on 'SUBSCRIBE'")
+    assert NEVER[title] in text
+
+
+@line("``x-expires``, with a name and ``auto-delete:false``")
+def test_an_expiry_of_what_is_kept_is_refused(join: Join, name: str) -> None:
+    kept = {**KEPT, "x-expires": "1000"}
+    assert "'x-expires'" in refused(join("rabbitmq"), f"/topic/{name}", kept)
+
+
+@line("``exclusive:true``, with a name")
+@pytest.mark.parametrize("named", [{"durable": "true"}, {"x-queue-name": "q"}])
+def test_what_is_shared_is_not_exclusive(join: Join, name: str, named: dict[str, str]) -> None:
+    exclusive = {**named, "exclusive": "true"}
+    assert "'exclusive'" in refused(join("rabbitmq"), f"/topic/{name}", exclusive)
+
+
+OF_QUEUES = {
+    "``auto-delete:true``, of a queue": ("auto-delete", {"auto-delete": "true"}),
+    "``exclusive:true``, of a queue": ("exclusive", {"exclusive": "true"}),
+    "``durable:false`` alone, of a queue": ("durable", {"durable": "false"}),
+    "``x-expires``, of a queue": ("x-expires", {"x-expires": "1000"}),
+}
+
+
+@pytest.mark.parametrize("title", OF_QUEUES)
+def test_what_no_queue_has_is_refused_by_its_name(join: Join, name: str, title: str) -> None:
+    header, headers = OF_QUEUES[title]
+    text = refused(join("rabbitmq"), f"/queue/{name}", headers)
+    assert text.startswith(f"'{header}' is not allowed on 'SUBSCRIBE'")
+
+
+@line("anything, of ``/amq/queue/NAME``")
+def test_queues_that_are_not_declared_have_no_arguments(join: Join, name: str) -> None:
+    client = join("rabbitmq")
+    client.subscribe(f"/amq/queue/{name}", **{"x-message-ttl": "1", "auto-delete": "true"})
+    client.send("SEND", {"destination": f"/amq/queue/{name}"}, "body")
+    assert client.message().text == "body"
+
+
+def test_a_name_and_another_name_are_refused(join: Join, name: str) -> None:
+    both = {"x-queue-name": name, "durable-subscriber-name": name}
+    client = join("rabbitmq", client_id=name)
+    assert "'x-queue-name'" in refused(client, f"/topic/{name}", both)
+
+
+def test_other_profiles_do_not_read_them(join: Join, name: str) -> None:
     client = join("activemq")
-    client.subscribe(f"/topic/{name}", **{"x-queue-name": name})
+    client.subscribe(f"/topic/{name}", **{"x-queue-name": name, "x-message-ttl": "1"})
     client.send("SEND", {"destination": f"/topic/{name}"}, "body")
     assert client.message().text == "body"
+
+
+def test_the_page_has_these_lines() -> None:
+    lines = LINES.union(TAKEN, QUEUES, NEVER, OF_QUEUES)
+    text = DOCUMENT.read_text()
+    table = text[text.index("   * - SUBSCRIBE has") :].split("\n\n")[0]
+    titles = re.findall(r"\n {3}\* - (.*)", table)
+    assert sorted(titles) == sorted(lines)

@@ -142,7 +142,7 @@ def test_unknown_ack(join: Join, name: str, profile: str, cell: str) -> None:
 
 
 @row(
-    "``durable:true`` of a topic, without client-id",
+    "``durable:true`` and ``auto-delete:false`` of a topic, without client-id",
     rabbitmq="durable, and shared",
     others="ERROR",
 )
@@ -181,6 +181,23 @@ def test_durable_by_flag(join: Join, name: str, profile: str, cell: str) -> None
     client.ask("SUBSCRIBE", durable)
     client.send("SEND", {"destination": f"/topic/{name}"}, "later")
     assert client.message().text == "later"
+
+
+@row("``x-queue-name`` of a topic", rabbitmq="is shared", others="means nothing")
+def test_names_of_queues(join: Join, name: str, profile: str, cell: str) -> None:
+    one, other = join(profile), join(profile)
+    for client in (one, other):
+        headers = {"x-queue-name": name, "ack": "client-individual", "prefetch-count": "1"}
+        client.subscribe(f"/topic/{name}", **headers)
+    for body in "12":
+        one.send("SEND", {"destination": f"/topic/{name}"}, body)
+    first = [one.message(), other.message()]
+    if cell == "is shared":
+        assert {each.text for each in first} == {"1", "2"}
+        return
+    for client, message in zip((one, other), first, strict=True):
+        client.ack(message)
+        assert (message.text, client.message().text) == ("1", "2")
 
 
 @row("UNSUBSCRIBE of a durable subscription in use", activemq="ERROR", others="removes it")
