@@ -32,6 +32,10 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     "temporary": ("temporary destinations", "have replies sent to a queue"),
     "browse": ("browsing", "look with the tools of the broker"),
     "durable": ("durable subscriptions", "SUBSCRIBE to a queue that the topic is routed to"),
+    "exclusive": (
+        "exclusive consumers",
+        "SUBSCRIBE without exclusive-consumer, or set it for the queue at the broker",
+    ),
     "selectors": ("selectors", "SUBSCRIBE without a selector"),
     "rejection": ("NACK", "DISCONNECT, and the message comes again"),
     "dead messages": ("NACK with requeue:false", "NACK without it"),

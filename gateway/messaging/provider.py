@@ -167,8 +167,7 @@ class ConsumerSpec:
         to tell.
     :param exclusive: of a queue: one of the consumers that ask for this gets all messages, the one
         that came first, and no other consumer gets any. When it leaves, the next of them does, first
-        what that one has not settled. Message groups mean nothing then. A provider without
-        ``exclusive`` has consumers share.
+        what that one has not settled. Message groups mean nothing then.
     """
 
     destination: Destination

@@ -69,6 +69,7 @@ async def refuses(seam: Seam, capability: str) -> None:
         "selectors": lambda: _consumer(client, ConsumerSpec(seam.queue(), selector="a = 1")),
         "shared": lambda: _consumer(client, ConsumerSpec(seam.topic(), shared_name="s")),
         "browse": lambda: _consumer(client, ConsumerSpec(seam.queue(), browse=True)),
+        "exclusive": lambda: _consumer(client, ConsumerSpec(seam.queue(), exclusive=True)),
     }
     if capability in asked:
         with pytest.raises(NotSupported):
@@ -76,9 +77,8 @@ async def refuses(seam: Seam, capability: str) -> None:
     elif capability == "queue_patterns":
         # The name is the broker's to understand, wildcards or not.
         pass
-    elif capability in ("groups", "exclusive"):
-        # A group is a property like any other then, and no message is refused for it. Consumers
-        # share.
+    elif capability == "groups":
+        # A group is a property like any other then, and no message is refused for it.
         pass
     elif capability == "joined":
         await _refuses_to_join(seam)

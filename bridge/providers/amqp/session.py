@@ -230,6 +230,8 @@ class AmqpSession:
                 raise NotSupported("browse")
             if destination.kind is not Kind.QUEUE:
                 raise InvalidDestination(destination, "only queues can be browsed")
+        if spec.exclusive:
+            raise NotSupported("exclusive")
         if destination.temporary:
             raise InvalidDestination(
                 destination,

@@ -201,6 +201,8 @@ class JMSSession:
             raise InvalidDestination(destination, "only queues can be browsed")
         if spec.shared_name is not None:
             raise NotSupported("shared subscriptions that are not durable")
+        if spec.exclusive:
+            raise NotSupported("exclusive")
         if spec.durable_name is not None:
             if not topic or destination.temporary:
                 raise InvalidDestination(

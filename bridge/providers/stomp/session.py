@@ -204,6 +204,8 @@ class StompSession:
                 raise InvalidDestination(destination, "only queues can be browsed")
             if dialect.queue_patterns and is_wild(destination.name):
                 raise InvalidDestination(destination, "queues with wildcards cannot be browsed")
+        if spec.exclusive:
+            raise NotSupported("exclusive")
         if destination.temporary:
             raise InvalidDestination(
                 destination,

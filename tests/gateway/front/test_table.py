@@ -29,6 +29,7 @@ _NO_TEMPORARY: Final = "does not support temporary destinations; have replies se
 _NOT_ONE_BY_ONE: Final = "does not support acknowledgement one by one; SUBSCRIBE with ack:client"
 _NO_TRANSACTIONS: Final = "does not support transactions; SEND and ACK outside of transactions"
 _NOT_JOINED: Final = "does not support acknowledgement in a transaction for a subscription outside of it; SUBSCRIBE in"
+_NOT_EXCLUSIVE: Final = "does not support exclusive consumers; SUBSCRIBE without exclusive-consumer"
 _NOT_HERE: Final = "the provider refuses"
 
 #: By feature, what is refused by whom: a part of the ERROR. The table in docs/front.rst says the
@@ -51,6 +52,7 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
         "rabbitmq by stomp": _NO_TEMPORARY,
         "gateway by stomp": _NO_TEMPORARY,
     },
+    "exclusive": dict.fromkeys(BROKERS, _NOT_EXCLUSIVE),
     "selector": {
         "rabbitmq by stomp": "does not support selectors; SUBSCRIBE without a selector",
     },
@@ -195,6 +197,10 @@ def selector(connect: Connect, name: str) -> None:
     assert client.message().text == "2"
 
 
+def exclusive(connect: Connect, name: str) -> None:
+    connect().subscribe(f"/queue/{name}", exclusive_consumer="true")
+
+
 def sent_in_transaction(connect: Connect, name: str) -> None:
     client = connect()
     for text, end in (("a", "ABORT"), ("b", "COMMIT")):
@@ -259,6 +265,7 @@ FEATURES: Final[tuple[Callable[[Connect, str], None], ...]] = (
     wildcards,
     temporary,
     selector,
+    exclusive,
     sent_in_transaction,
     acknowledged_in_transaction,
     aborted,
