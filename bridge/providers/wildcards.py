@@ -12,7 +12,8 @@ def is_wild(name: str) -> bool:
 def covers(pattern: str, name: str) -> bool:
     """Whether a pattern covers a topic's name.
 
-    ``a.>`` covers ``a.b`` and ``a.b.c``, but not ``a``, unlike at some brokers.
+    ``a.>`` covers ``a.b`` and ``a.b.c``, but not ``a``, unlike at some brokers. Of a consumer that
+    wants ``a``, too, the broker is believed.
     """
     wanted, levels = pattern.split("."), name.split(".")
     if wanted[-1] == ">":
@@ -25,12 +26,16 @@ def covers(pattern: str, name: str) -> bool:
     )
 
 
-def with_hash(name: str) -> str:
+def with_hash(name: str, none_or_more: bool) -> str:
     """Return a pattern in the form of brokers whose rest is ``#``.
 
-    ``>`` is one level or more, ``#`` none or more.
+    ``#`` means none or more levels.
+
+    :param none_or_more: so is ``>``; else it is one level or more.
     """
     levels = name.split(".")
+    if none_or_more:
+        return ".".join(["#" if level == ">" else level for level in levels])
     if levels[-1] == ">":
         levels[-1:] = ["*", "#"]
     return ".".join(levels)

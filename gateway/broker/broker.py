@@ -407,7 +407,8 @@ class Broker:
         """Rows for a new durable subscription and for what it names."""
         pattern, selector = subscription.pattern, subscription.selector
         if is_wild(pattern.name):
-            number = self.rows.number_of_pattern(pattern, self.new_number)
+            meant = (pattern, subscription.none_or_more)
+            number = self.rows.number_of_pattern(meant, self.new_number)
         else:
             topic = self.topic(pattern)
             number = topic.number
@@ -423,6 +424,20 @@ class Broker:
                 int(subscription.no_local),
             )
         )
+
+    def widen(self, subscription: TopicSubscription) -> None:
+        """Have ``a.>`` of a durable subscription cover ``a``, too."""
+        subscription.none_or_more = True
+        self.wild.look_again(subscription)
+        self.pauses.subscribed(subscription)
+        self.store_subscription(subscription)
+        self._forget_pattern(subscription.pattern, False)
+
+    def _forget_pattern(self, pattern: Destination, none_or_more: bool) -> None:
+        """Remove the row of a pattern that no durable subscription names any more."""
+        every = (*self.durables.values(), *self._ending)
+        if (pattern, none_or_more) not in [(each.pattern, each.none_or_more) for each in every]:
+            self.rows.forget_pattern((pattern, none_or_more))
 
     def end_subscription(
         self, subscription: TopicSubscription, done: Callable[[], None] = lambda: None
@@ -471,10 +486,7 @@ class Broker:
         def emptied() -> None:
             self._ending.pop(subscription, None)
             self.commits.remove_subscription(subscription.number)
-            if is_wild(pattern.name) and all(
-                other.pattern != pattern for other in (*self.durables.values(), *self._ending)
-            ):
-                self.rows.forget_pattern(pattern)
+            self._forget_pattern(pattern, subscription.none_or_more)
             if topic is not None:
                 topic.cleared()
             done()

@@ -79,6 +79,8 @@ def open_broker(
     places = _Places(broker)
     known_rows: list[DestinationRow] = []
     patterns: dict[int, Destination] = {}
+    #: Those whose ``>`` means none or more levels.
+    open_patterns: set[int] = set()
     removed: set[int] = set()
     for row in sorted(recovered.destinations):
         if row.administered == REMOVED:
@@ -88,7 +90,8 @@ def open_broker(
         patterns[row.id] = destination = Destination(Kind(row.kind), row.name)
         if destination.kind is Kind.TOPIC and is_wild(destination.name):
             broker.used_number(row.id)
-            broker.rows.restore_pattern(destination, row.id)
+            if broker.rows.restore_pattern(destination, row):
+                open_patterns.add(row.id)
             continue
         known_rows.append(row)
     places.add(known_rows)
@@ -100,7 +103,9 @@ def open_broker(
             # It was ending when its topic was removed.
             broker.commits.remove_subscription(known.id)
             continue
-        subscription = durables[known.id] = _subscription(broker, known, patterns, recovered.path)
+        subscription = durables[known.id] = _subscription(
+            broker, known, patterns, known.destination in open_patterns, recovered.path
+        )
         key = (known.client_id, known.name)
         if key in broker.durables:
             superseded.append(broker.durables[key])
@@ -298,7 +303,11 @@ class _Later:
 
 
 def _subscription(
-    broker: Broker, row: SubscriptionRow, patterns: dict[int, Destination], path: str
+    broker: Broker,
+    row: SubscriptionRow,
+    patterns: dict[int, Destination],
+    none_or_more: bool,
+    path: str,
 ) -> TopicSubscription:
     if row.destination not in patterns:
         what = f"its topic, row {row.destination}, is missing: '{row.name}' of client-id '{row.client_id}'"
@@ -316,6 +325,7 @@ def _subscription(
             number=row.id,
             client_id=row.client_id,
             name=row.name,
+            none_or_more=none_or_more,
         )
     except InvalidSelector as error:
         what = f"durable subscription '{row.name}' of client-id '{row.client_id}' (row {row.id})"

@@ -21,7 +21,7 @@ from gateway.broker.security.access import Operation
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.front.refusals import Unsupported, check_open, of_broker
-from gateway.front.routes import Routes, Way, check_name
+from gateway.front.routes import Routes, Way, check_gaps, check_name
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
 from gateway.messaging.dead import DeadReason
@@ -202,6 +202,7 @@ class FrontConnection:
         way = self.routes.way(spec.destination)
         if way is not None:
             check_name(spec.destination)
+            check_gaps(spec)
             operation = Operation.BROWSE if spec.browse else Operation.CONSUME
             self._identity.routing.check_allowed(operation, spec.destination)
         if spec.durable_name is not None:

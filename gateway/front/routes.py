@@ -10,7 +10,7 @@ from gateway.front.held import HeldProvider
 from gateway.front.settings import Share
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
-from gateway.messaging.provider import Credentials
+from gateway.messaging.provider import ConsumerSpec, Credentials
 
 #: What has a meaning in names at some brokers.
 _ODD: Final = (",", "?", "::", "://", "%")
@@ -39,6 +39,18 @@ def check_name(destination: Destination) -> None:
     if odd:
         raise InvalidDestination(
             destination, f"a name with {odd} may mean something else to the broker that has it"
+        )
+
+
+def check_gaps(spec: ConsumerSpec) -> None:
+    """Check that a pattern means the same to every broker.
+
+    :raises InvalidDestination: it has one of these before its end, as only some brokers know it.
+    """
+    if spec.none_or_more and ">" in spec.destination.name.split(".")[:-1]:
+        raise InvalidDestination(
+            spec.destination,
+            "the wildcard # before the end of a name means nothing to some brokers",
         )
 
 

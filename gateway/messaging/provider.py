@@ -168,6 +168,10 @@ class ConsumerSpec:
     :param exclusive: of a queue: one of the consumers that ask for this gets all messages, the one
         that came first, and no other consumer gets any. When it leaves, the next of them does, first
         what that one has not settled. Message groups mean nothing then.
+    :param none_or_more: of a name with wildcards: ``>`` stands for none or more levels, wherever it
+        is, so that ``a.>`` covers ``a``, too. Else it is one or more, as the last level. A durable
+        subscription that did not have it, and is asked for with it, is the same one, and covers
+        more from then on. A JMS provider has patterns of its own, and this changes nothing there.
     """
 
     destination: Destination
@@ -182,6 +186,7 @@ class ConsumerSpec:
     redefines: bool = True
     tells_groups: bool = False
     exclusive: bool = False
+    none_or_more: bool = False
 
 
 class Waiting(NamedTuple):

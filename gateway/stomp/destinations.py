@@ -104,6 +104,16 @@ def split_exclusive(text: str) -> tuple[str, bool | None]:
     return (text, None) if found is None else (text[: found.start()], found[1] == "true")
 
 
+class Source(NamedTuple):
+    """What a subscription receives from.
+
+    :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
+    """
+
+    destination: Destination
+    none_or_more: bool = False
+
+
 class Naming(Protocol):
     """What clients call destinations."""
 
@@ -114,8 +124,11 @@ class Naming(Protocol):
         :raises CommandRefused: it is no destination.
         """
 
-    def source(self, destination: Destination) -> Destination:
-        """Return what a subscription to a destination receives from."""
+    def source(self, destination: Destination) -> Source:
+        """Return what a subscription to a destination receives from.
+
+        :raises CommandRefused: it cannot be subscribed to.
+        """
 
 
 class PlainNames:
@@ -127,6 +140,7 @@ class PlainNames:
         ``/remote-temp-topic/``.
     :param trims: blanks around a destination do not count.
     :param qualified: ``ADDRESS::NAME`` is the queue of that name, whatever its address.
+    :param none_or_more: ``a.>`` of a subscription covers ``a``, too.
     """
 
     def __init__(
@@ -136,7 +150,9 @@ class PlainNames:
         remote: bool = False,
         trims: bool = False,
         qualified: bool = False,
+        none_or_more: bool = False,
     ) -> None:
+        self._none_or_more: Final = none_or_more
         self._qualified: Final = qualified
         self._trims: Final = trims
         self._bare: Final = bare
@@ -157,9 +173,11 @@ class PlainNames:
             self._parsed[text] = found
         return found
 
-    def source(self, destination: Destination) -> Destination:
+    def source(self, destination: Destination) -> Source:
         """See :meth:`Naming.source`."""
-        return destination
+        *before, last = destination.name.split(".")
+        # To ActiveMQ it is a wildcard as the last level only.
+        return Source(destination, self._none_or_more and last == ">" and ">" not in before)
 
     def _found(self, text: str, header: str) -> Destination | LocalTemporary:
         if "," in text and _BETWEEN.search(text) is not None:
@@ -206,23 +224,20 @@ class PlainNames:
 
 
 class HashNames(PlainNames):
-    """Plain names; ``#`` is the rest in those of subscriptions, as in Artemis."""
+    """Plain names; ``#`` in those of subscriptions is Artemis' wildcard."""
 
-    def source(self, destination: Destination) -> Destination:
-        """See :meth:`Naming.source`.
+    def source(self, destination: Destination) -> Source:
+        """See :meth:`Naming.source`."""
+        return from_hash(destination)
 
-        ``#`` is one level or more here, as the broker's ``>`` is.
 
-        :raises CommandRefused: ``#`` is before the end.
-        """
-        levels = destination.name.split(".")
-        if "#" not in levels:
-            return destination
-        if "#" in levels[:-1]:
-            raise CommandRefused(
-                f"'{destination.name[:200]}' has the wildcard # before its end: expected it as the last level"
-            )
-        return destination._replace(name=".".join([*levels[:-1], ">"]))
+def from_hash(destination: Destination) -> Source:
+    """Return what a name with the wildcard ``#`` means.
+
+    It stands for none or more levels, wherever it is.
+    """
+    levels = [">" if level == "#" else level for level in destination.name.split(".")]
+    return Source(destination._replace(name=".".join(levels)), ">" in levels)
 
 
 def _queue_of(name: str, kind: Kind, header: str) -> str:

@@ -219,7 +219,7 @@ ACTIVEMQ: Final = Profile(
     session="ID:",
     default_user="guest",
     pause=0.95,
-    naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True, trims=True),
+    naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True, trims=True, none_or_more=True),
     composites=True,
     message_types=True,
     maps=True,

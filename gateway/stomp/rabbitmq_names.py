@@ -2,7 +2,8 @@
 
 Exchanges are topics: ``/exchange/amq.topic/KEY`` is the topic KEY, ``/exchange/amq.direct/KEY`` the
 topic ``amq.direct.KEY``, and what is sent to ``/exchange/amq.fanout`` goes to all who subscribe to
-it, whatever the key. Others do not exist. A ``#`` at the end of a subscription's topic is ``>``.
+it, whatever the key. Others do not exist. A ``#`` in a subscription's topic is ``>``, and none or
+more levels.
 
 RabbitMQ's texts are here where clients compare them (RabbitMQ 3.10, measured).
 """
@@ -13,7 +14,7 @@ from typing import Final, NoReturn
 from urllib.parse import quote, unquote
 
 from gateway.messaging.destination import Destination, Kind
-from gateway.stomp.destinations import LocalTemporary
+from gateway.stomp.destinations import LocalTemporary, Source, from_hash
 from gateway.stomp.refusals import CommandRefused, Refusal
 
 _FORMS: Final = "/temp-queue, /exchange, /topic, /queue, /amq/queue, /reply-queue/"
@@ -75,7 +76,7 @@ class RabbitMQNames:
             return f"/reply-queue/{destination.name}"
         return self.spell(destination)
 
-    def source(self, destination: Destination) -> Destination:
+    def source(self, destination: Destination) -> Source:
         """See :meth:`~gateway.stomp.destinations.Naming.source`.
 
         A subscription to an exchange that ignores the key receives whatever has any.
@@ -89,8 +90,8 @@ class RabbitMQNames:
             )
         for fanned in _FANNED:
             if destination.kind is Kind.TOPIC and destination.name.startswith(f"{fanned}."):
-                return Destination(Kind.TOPIC, f"{fanned}.>")
-        return destination
+                return Source(Destination(Kind.TOPIC, f"{fanned}.>"))
+        return from_hash(destination) if destination.kind is Kind.TOPIC else Source(destination)
 
 
 #: Stands for no key, as a name has at least one level.
@@ -126,14 +127,8 @@ def _one(rest: str, kind: str) -> str:
 
 
 def _wild(name: str) -> str:
-    if name == "#" or name.endswith(".#"):
-        name = name[:-1] + ">"
-    if "#" in name.split("."):
-        raise CommandRefused(
-            f"'{name[:200]}' has # before its end, which is not supported: expected it as the last word\n",
-            summary="Invalid destination",
-        )
-    return name
+    """The broker's spelling, to which nothing can be sent."""
+    return ".".join([">" if level == "#" else level for level in name.split(".")])
 
 
 def _quoted(name: str) -> str:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gateway.broker.properties.names import Pattern
+from gateway.broker.properties.names import matcher
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer, ConsumerSpec, Mode, Session
@@ -31,7 +31,9 @@ from tests.gateway.broker.brokers import text
 from tests.gateway.broker.stepped_broker import Stepped, Told
 
 NAMES = ("o.a", "o.b", "o.b.c", "p.a")
-SOURCES = ("o.>", "*.a", ">", "o.a")
+SOURCES = ("o.>", "*.a", ">", "o.a", "o.b.>")
+#: Those whose ``>`` means none or more levels.
+WIDE = ("o.b.>",)
 #: A selector, and whether a text is of those that it wants.
 RED = "JMSType = 'red'"
 
@@ -52,7 +54,8 @@ class _Receiver:
         self.has: dict[int, str] = {}
         #: Acknowledged in the open transaction.
         self.pending: list[str] = []
-        spec = ConsumerSpec(Queue(name), selector=RED if red else None)
+        self.covers = matcher(name, name in WIDE)
+        spec = ConsumerSpec(Queue(name), selector=RED if red else None, none_or_more=name in WIDE)
         self.consumer = self.session.consumer(spec, self.deliver, self.failed)
 
     def deliver(
@@ -72,7 +75,7 @@ class _Receiver:
         assert self.credit >= 0, "more than it was granted"
         for place, message in enumerate(messages):
             body, name = message.text, message.headers.destination.name
-            assert Pattern(self.name).matches(name)
+            assert self.covers(name)
             assert not self.red or message.headers.type == "red"
             assert model.where[body] == "waiting", f"{body} is {model.where[body]}"
             model.where[body] = "out"
@@ -258,7 +261,7 @@ class QueuePatterns(RuleBasedStateMachine):
                     body
                     for body, where in self.where.items()
                     if where == "waiting"
-                    and Pattern(receiver.name).matches(self.queue_of[body])
+                    and receiver.covers(self.queue_of[body])
                     and (self.red[body] or not receiver.red)
                 ]
                 assert not left, f"{left} wait for {receiver.name}"

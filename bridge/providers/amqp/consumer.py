@@ -91,9 +91,9 @@ class AmqpConsumer:
         queue = spec.destination.kind is Kind.QUEUE
         #: Others may get what it does not.
         self._shared = queue and not spec.browse
-        self._pattern = (
-            spec.destination.name if not queue and is_wild(spec.destination.name) else None
-        )
+        self._wild = not queue and is_wild(spec.destination.name)
+        #: What the broker may send more than. If ``a`` is covered by ``a.>``, it sends no more.
+        self._pattern = spec.destination.name if self._wild and not spec.none_or_more else None
         self._filters_own = spec.no_local and not self._peer.no_local
         self._redelivery: Redelivery[Delivery] = Redelivery(
             connection.clock.callLater,
@@ -133,8 +133,8 @@ class AmqpConsumer:
         """Make the source of the link (section 3.5.3)."""
         spec, peer = self.spec, self._peer
         destination = spec.destination
-        if self._pattern is not None and peer.wildcards is Wildcards.HASH:
-            destination = destination._replace(name=with_hash(destination.name))
+        if self._wild and peer.wildcards is Wildcards.HASH:
+            destination = destination._replace(name=with_hash(destination.name, spec.none_or_more))
         source.address = peer.pattern(destination)
         queue = destination.kind is Kind.QUEUE
         if spec.durable_name is not None:

@@ -81,8 +81,11 @@ class StompConsumer:
         queue = spec.destination.kind is Kind.QUEUE
         #: Others may get what it does not.
         self._shared = queue and not spec.browse
+        #: What the broker may send more than. If ``a`` is covered by ``a.>``, it sends no more.
         self._pattern = (
-            spec.destination.name if not queue and is_wild(spec.destination.name) else None
+            spec.destination.name
+            if not queue and is_wild(spec.destination.name) and not spec.none_or_more
+            else None
         )
         self._filters_own = spec.no_local and not self._dialect.no_local
         self._redelivery: Redelivery[Delivery] = Redelivery(

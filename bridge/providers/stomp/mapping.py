@@ -288,11 +288,12 @@ def spell(dialect: Dialect, destination: Destination) -> str:
     return _PREFIXES[destination.kind] + name if dialect.prefixes else name
 
 
-def pattern(dialect: Dialect, destination: Destination) -> str:
+def pattern(dialect: Dialect, destination: Destination, none_or_more: bool = False) -> str:
     """Return the ``destination`` header of SUBSCRIBE.
 
     A topic's wildcards have the broker's form.
 
+    :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
     :raises InvalidDestination: as :func:`spell`.
     """
     if (
@@ -300,7 +301,7 @@ def pattern(dialect: Dialect, destination: Destination) -> str:
         and dialect.wildcards is Wildcards.HASH
         and is_wild(destination.name)
     ):
-        destination = destination._replace(name=with_hash(destination.name))
+        destination = destination._replace(name=with_hash(destination.name, none_or_more))
     return spell(dialect, destination)
 
 

@@ -145,7 +145,8 @@ class WireSubscription:
             ack = "auto"
         else:
             ack = "client" if transaction is not None else "client-individual"
-        headers = [("id", self.id), ("destination", pattern(dialect, destination)), ("ack", ack)]
+        named = pattern(dialect, destination, spec.none_or_more)
+        headers = [("id", self.id), ("destination", named), ("ack", ack)]
         if queue:
             headers += dialect.queue_headers
         if not dialect.prefixes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
@@ -31,6 +31,11 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import decode_row
 from gateway.messaging.message import Message
 from gateway.reactor.turn import Turn
+
+#: The properties of a pattern whose ``>`` means none or more levels; others have none. A destination's
+#: row has this room, whatever the store, and a checksum over it. So tables stay as they are, and an
+#: earlier version of this software reads the pattern as one level or more.
+_NONE_OR_MORE: Final = "rest=none-or-more"
 
 #: Messages read back from the store at once.
 BLOCK = 500
@@ -76,8 +81,9 @@ class Rows:
         self.on_damaged: Callable[[StoreDamaged], None] = _unheard
         #: Messages of topics whose row more than one subscription needs: how many others.
         self.shared: dict[int, int] = {}
-        #: Numbers of the patterns that durable subscriptions name.
-        self._patterns: dict[Destination, int] = {}
+        #: Numbers of the patterns that durable subscriptions name, and whether their ``>`` means none
+        #: or more levels.
+        self._patterns: dict[tuple[Destination, bool], int] = {}
 
     # --- messages
 
@@ -149,21 +155,35 @@ class Rows:
             DestinationRow(physical.number, int(destination.kind), destination.name, "", REMOVED)
         )
 
-    def number_of_pattern(self, pattern: Destination, new_number: Callable[[], int]) -> int:
-        """Return the number of a pattern, which has a row like a destination."""
-        number = self._patterns.get(pattern)
+    def number_of_pattern(
+        self, meant: tuple[Destination, bool], new_number: Callable[[], int]
+    ) -> int:
+        """Return the number of a pattern, which has a row like a destination.
+
+        :param meant: the pattern, and whether its ``>`` means none or more levels.
+        """
+        number = self._patterns.get(meant)
         if number is None:
-            number = self._patterns[pattern] = new_number()
-            self._commits.destination(DestinationRow(number, int(pattern.kind), pattern.name, ""))
+            number = self._patterns[meant] = new_number()
+            pattern, none_or_more = meant
+            properties = _NONE_OR_MORE if none_or_more else ""
+            self._commits.destination(
+                DestinationRow(number, int(pattern.kind), pattern.name, properties)
+            )
         return number
 
-    def restore_pattern(self, pattern: Destination, number: int) -> None:
-        """A pattern that the store knows."""
-        self._patterns[pattern] = number
+    def restore_pattern(self, pattern: Destination, row: DestinationRow) -> bool:
+        """A pattern that the store knows.
 
-    def forget_pattern(self, pattern: Destination) -> None:
+        :returns: whether its ``>`` means none or more levels.
+        """
+        none_or_more = row.properties == _NONE_OR_MORE
+        self._patterns[pattern, none_or_more] = row.id
+        return none_or_more
+
+    def forget_pattern(self, meant: tuple[Destination, bool]) -> None:
         """No durable subscription names the pattern any more."""
-        number = self._patterns.pop(pattern, None)
+        number = self._patterns.pop(meant, None)
         if number is not None:
             self._commits.remove_destination(number)
 

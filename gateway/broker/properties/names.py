@@ -1,11 +1,14 @@
 """Names of destinations: which are valid, and what wildcards cover.
 
-``*`` stands for one level, a last ``>`` for all that follow. Levels are divided by dots. Matching
-is linear in the number of levels.
+``*`` stands for one level, a last ``>`` for all that follow, one or more. Levels are divided by
+dots. Clients of other brokers mean none or more levels by theirs, see :func:`matcher`. Matching
+takes time in proportion to the length of the name, and of the pattern.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from gateway.messaging.dead import DMQ
@@ -64,6 +67,40 @@ class Pattern:
                 if levels[place] != level:
                     return False
         return True
+
+
+def matcher(pattern: str, none_or_more: bool = False) -> Callable[[str], bool]:
+    """Return what tells whether a pattern covers a name.
+
+    :param none_or_more: ``>`` stands for none or more levels, wherever it is: ``a.>`` covers ``a``,
+        too, and ``a.>.b`` covers ``a.b`` and ``a.x.b``. Else it is one level or more, at the end.
+    """
+    levels = pattern.split(".")
+    if not none_or_more or ">" not in levels:
+        return Pattern(pattern).matches
+    if levels.index(">") < len(levels) - 1:
+        return _with_gaps(levels)
+    below = Pattern(pattern).matches
+    if len(levels) == 1:
+        return below
+    itself = Pattern(pattern.removesuffix(".>")).matches
+    return lambda name: below(name) or itself(name)
+
+
+def _with_gaps(levels: Sequence[str]) -> Callable[[str], bool]:
+    """As :func:`matcher`, for a pattern with ``>`` before its end."""
+    runs = [""]
+    for level in levels:
+        if level == ">":
+            runs.append("")
+        else:
+            runs[-1] += r"\.[^.]*+" if level == "*" else rf"\.{re.escape(level)}"
+    first, *between, last = runs
+    # Of each run between two gaps the first place that fits is as good as any later one. To look no
+    # further keeps the time short.
+    found = "".join([rf"(?>(?:\.[^.]*+)*?{run}(?![^.]))" for run in between if run])
+    fits = re.compile(rf"{first}{found}(?:\.[^.]*+)*{last}", re.DOTALL).fullmatch
+    return lambda name: fits(f".{name}") is not None
 
 
 def check_name(destination: Destination) -> None:

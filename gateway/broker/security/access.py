@@ -33,7 +33,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from gateway.broker.properties.names import Pattern, is_wild
+from gateway.broker.properties.names import is_wild, matcher
 from gateway.broker.security.users import Principal
 from gateway.instance import properties
 from gateway.instance.layout import LineError
@@ -138,23 +138,24 @@ class _Rules:
     def decide_every(self, principal: Principal, pattern: str) -> bool:
         """Whether all names that a pattern covers are allowed.
 
-        As far as can be told: a rule whose own name is a pattern may cover some of them.
+        As far as can be told: a rule whose own name is a pattern may cover some of them. And ``a.>``
+        covers ``a`` at some brokers.
         """
-        covered = Pattern(pattern)
+        covers = matcher(pattern, none_or_more=True)
         return (
             self.decide(principal, pattern)
             and all(rule.decide(principal) is not False for _, rule in self.patterns)
-            and all(self.decide(principal, name) for name in self.named if covered.matches(name))
+            and all(self.decide(principal, name) for name in self.named if covers(name))
         )
 
-    def decide_any(self, principal: Principal, pattern: str) -> bool:
+    def decide_any(self, principal: Principal, pattern: str, none_or_more: bool) -> bool:
         """Whether any name that a pattern covers is allowed.
 
         As far as the rules' own names tell.
         """
-        covered = Pattern(pattern)
+        covers = matcher(pattern, none_or_more)
         return self.decide(principal, pattern) or any(
-            self.decide(principal, name) for name in self.named if covered.matches(name)
+            self.decide(principal, name) for name in self.named if covers(name)
         )
 
 
@@ -242,13 +243,21 @@ class AccessRules:
             principal, destination.name
         )
 
-    def allows_any(self, principal: Principal, operation: Operation, pattern: Destination) -> bool:
+    def allows_any(
+        self,
+        principal: Principal,
+        operation: Operation,
+        pattern: Destination,
+        none_or_more: bool,
+    ) -> bool:
         """Whether the user may do that with any destination that a pattern covers.
 
         Those that exist are asked about one by one, with :meth:`allows`.
+
+        :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
         """
         rules = self._table.get((_RESOURCES[pattern.kind], operation.value), _NOTHING)
-        return rules.decide_any(principal, pattern.name)
+        return rules.decide_any(principal, pattern.name, none_or_more)
 
     def allows_elsewhere(
         self, principal: Principal, operation: Operation, destination: Destination

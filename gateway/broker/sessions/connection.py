@@ -197,9 +197,9 @@ class EmbeddedConnection:
                 pattern,
                 "no wildcards cover the broker's own queues; consume from each by its name",
             )
-        if ">" in pattern.name.split(".")[:-1]:
+        if ">" in pattern.name.split(".")[:-1] and not spec.none_or_more:
             raise InvalidDestination(pattern, "> stands for the rest, so it is the last level")
-        if not routing.may_consume_any(pattern):
+        if not routing.may_consume_any(pattern, spec.none_or_more):
             raise AccessDenied(self.user, Operation.CONSUME.value, pattern)
         consumer = PatternConsumer(
             session,
@@ -211,7 +211,7 @@ class EmbeddedConnection:
             broker.turn,
             broker.queue_patterns,
         )
-        covered = len(broker.queue_patterns.covered(pattern.name))
+        covered = len(broker.queue_patterns.covered(spec))
         routing.check_room(pattern, "consumer", consumer.weight + covered * MEMBER)
         broker.memory.count_object(consumer.weight)
         broker.queue_patterns.add(consumer)
@@ -284,6 +284,7 @@ class EmbeddedConnection:
             origin=self.number if spec.no_local else 0,
             client_id=key[0],
             name=name,
+            none_or_more=spec.none_or_more,
         )
         subscription.covers = self.routing.reader()
         if name:
@@ -295,7 +296,7 @@ class EmbeddedConnection:
         """This connection's user takes what waits in a subscription."""
         # It is asked about each message that waits.
         subscription.read_by(lru_cache(_TOPICS)(self.routing.reader()))
-        self.broker.wild.ask_rights_again(subscription)
+        self.broker.wild.look_again(subscription)
 
     def _durable(
         self, name: str, spec: ConsumerSpec, selector: Selector | None
@@ -315,7 +316,11 @@ class EmbeddedConnection:
                 raise DurableInUse(client_id, name)
             if existing.dispatch.halted is not None:
                 raise existing.dispatch.halted
-            if _is_same(existing, spec, selector):
+            if _is_same(existing, spec, selector, wider=True):
+                if existing.none_or_more != spec.none_or_more:
+                    if existing.dispatch.consumers:
+                        raise DurableInUse(client_id, name)
+                    broker.widen(existing)
                 self._read_by_this(existing)
                 if spec.no_local:
                     existing.origin = self.number
@@ -351,6 +356,7 @@ class EmbeddedConnection:
             number=number,
             client_id=client_id,
             name=name,
+            none_or_more=spec.none_or_more,
         )
         subscription.covers = self.routing.reader()
         broker.durables[key] = subscription
@@ -460,14 +466,21 @@ class EmbeddedConnection:
 
 
 def _is_same(
-    subscription: TopicSubscription, spec: ConsumerSpec, selector: Selector | None
+    subscription: TopicSubscription,
+    spec: ConsumerSpec,
+    selector: Selector | None,
+    wider: bool = False,
 ) -> bool:
-    """Whether a subscription receives what a consumer wants."""
+    """Whether a subscription receives what a consumer wants.
+
+    :param wider: or less than that, only because its ``>`` does not stand for no level.
+    """
     text = "" if subscription.selector is None else subscription.selector.text
     return (
         subscription.pattern == spec.destination
         and text == ("" if selector is None else selector.text)
         and subscription.no_local == spec.no_local
+        and (subscription.none_or_more == spec.none_or_more or (wider and spec.none_or_more))
     )
 
 

@@ -200,9 +200,7 @@ class EmbeddedProvider:
         """The sum over the queues that exist; with a selector it is not known."""
         if spec.selector is not None:
             return succeed(Waiting(-1, -1))
-        every = [
-            waiting_at(queue) for queue in self.broker.queue_patterns.covered(spec.destination.name)
-        ]
+        every = [waiting_at(queue) for queue in self.broker.queue_patterns.covered(spec)]
 
         def add(found: list[Waiting | None]) -> Waiting:
             some = [each for each in found if each is not None and each.messages]

@@ -265,12 +265,14 @@ class Routing:
             self._limit_reports.no_room(memory.object_octets, memory.most_object_octets)
             raise NoRoom(destination, what, memory.object_octets, memory.most_object_octets)
 
-    def may_consume_any(self, pattern: Destination) -> bool:
+    def may_consume_any(self, pattern: Destination, none_or_more: bool) -> bool:
         """Whether this user may consume from any queue that a pattern covers.
 
         The rules are asked, and not what queues there are.
+
+        :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
         """
-        return self._rules.allows_any(self.principal, Operation.CONSUME, pattern)
+        return self._rules.allows_any(self.principal, Operation.CONSUME, pattern, none_or_more)
 
     def may_consume(self, queue: PhysicalQueue) -> bool:
         """Whether this user may consume from a queue that exists."""

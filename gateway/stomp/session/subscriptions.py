@@ -26,7 +26,7 @@ from gateway.messaging.provider import Connection, ConsumerSpec, Mode
 from gateway.messaging.transformer import TransformFailed
 from gateway.stomp import client_headers
 from gateway.stomp.counters import Counters
-from gateway.stomp.destinations import split_composite, split_exclusive
+from gateway.stomp.destinations import Source, split_composite, split_exclusive
 from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
 from gateway.stomp.queue_arguments import Share, share_of, shared_name
@@ -195,7 +195,7 @@ class Subscriptions:
             for subscription in made[1:]:
                 self._begin(subscription, None)
 
-    def _source(self, text: str, given: dict[str, str]) -> Destination:
+    def _source(self, text: str, given: dict[str, str]) -> Source:
         """What a subscription to a destination of that name receives from."""
         text = routed(text, given, "subscription-type", self._profile)
         return self._profile.naming.source(self._resolve(text, "destination"))
@@ -317,8 +317,9 @@ class Subscriptions:
         return self._encoder.version is not Version.V1_0 and not self._profile.default_ids
 
     def _spec(
-        self, given: dict[str, str], destination: Destination, id: str, exclusive: bool | None
+        self, given: dict[str, str], source: Source, id: str, exclusive: bool | None
     ) -> ConsumerSpec:
+        destination = source.destination
         queue = destination.kind is Kind.QUEUE
         share = share_of(given, destination) if self._profile.queue_arguments else Share()
         durable = share.name if share.kept else None
@@ -348,6 +349,7 @@ class Subscriptions:
             exclusive=queue
             and not browse
             and (client_headers.exclusive(given) if exclusive is None else exclusive),
+            none_or_more=source.none_or_more,
         )
 
     def _durable_name(self, given: dict[str, str]) -> str | None:

@@ -7,6 +7,10 @@ import pytest
 from tests.conformance.profiles.conftest import Join
 from tests.conformance.profiles.rows import answer, row
 
+#: What SUBSCRIBE to ``a.>`` is to.
+BELOW = "is to what is below ``a``"
+ITSELF = "is to ``a``, too"
+
 
 @row("SUBSCRIBE twice to a destination, without ``id`` in 1.0", activemq="taken", others="ERROR")
 def test_twice_without_id(join: Join, name: str, profile: str, cell: str) -> None:
@@ -130,6 +134,38 @@ def test_hash(join: Join, name: str, profile: str, cell: str) -> None:
     sender.put(f"/queue/{name}.a.b", "a.b")
     sender.put(f"/queue/{name}.#", "#")
     assert client.message().text == ("#" if cell == "is to one name" else "a.b")
+
+
+@row("SUBSCRIBE to ``a.>``", openmq=BELOW, standard=BELOW, others=ITSELF)
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_rest(join: Join, name: str, kind: str, profile: str, cell: str) -> None:
+    client, sender = join(profile), join("openmq")
+    if (profile, kind) == ("rabbitmq", "queue"):
+        # Only topics have wildcards there.
+        return
+    wildcard = "#" if profile in ("artemis", "rabbitmq") else ">"
+    client.ask("SUBSCRIBE", {"destination": f"/{kind}/{name}.{wildcard}", "id": "s"})
+    for each in (name, f"{name}.a", f"{name}.a.b", f"{name}a"):
+        sender.put(f"/{kind}/{each}", each)
+    covered = [name] * (cell == ITSELF) + [f"{name}.a", f"{name}.a.b"]
+    assert [each.text for each in client.messages(len(covered))] == covered
+    assert client.sync() == []
+
+
+@row(
+    "SUBSCRIBE to ``/topic/a.#.b``",
+    artemis="is to all that match",
+    rabbitmq="is to all that match",
+    others="is to one name",
+)
+def test_hash_between(join: Join, name: str, profile: str, cell: str) -> None:
+    client, sender = join(profile), join("openmq")
+    client.ask("SUBSCRIBE", {"destination": f"/topic/{name}.#.b", "id": "s"})
+    for each in (f"{name}.b", f"{name}.x.y.b", f"{name}.b.c", f"{name}.#.b"):
+        sender.put(f"/topic/{each}", each.removeprefix(name))
+    expected = [".#.b"] if cell == "is to one name" else [".b", ".x.y.b", ".#.b"]
+    assert [each.text for each in client.messages(len(expected))] == expected
+    assert client.sync() == []
 
 
 @row("an unknown value of ``ack``", activemq="is auto", artemis="is auto", others="ERROR")

@@ -19,7 +19,7 @@ from gateway.broker.recovery import open_broker
 from gateway.broker.security.access import DEFAULT_RULES, AccessRules
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.broker.store.interface import StoreError
+from gateway.broker.store.interface import Store, StoreError
 from gateway.broker.store.memory import MemoryStore
 from gateway.broker.store.sqlite import SqliteStore
 from gateway.messaging.destination import Destination
@@ -84,13 +84,7 @@ class Deployment:
 
     def open(self) -> None:
         self.turn = Turn(self.reactor)
-        self.store: MemoryStore | SqliteStore
-        if self.kind == "memory":
-            self.store = MemoryStore(self.reactor)
-        else:
-            self.store = SqliteStore(
-                str(self.folder / "messages.db"), self.reactor, reserve_octets=0
-            )
+        self.store = self.make_store()
         self.broker: Broker = open_broker(
             self.reactor,
             self.turn,
@@ -102,6 +96,12 @@ class Deployment:
         )
         self.users = EveryoneIn()
         self.provider = EmbeddedProvider(self.broker, self.users, self.access, os.urandom)
+
+    def make_store(self) -> Store:
+        """A store over the files, not opened."""
+        if self.kind == "memory":
+            return MemoryStore(self.reactor)
+        return SqliteStore(str(self.folder / "messages.db"), self.reactor, reserve_octets=0)
 
     async def close(self) -> None:
         done: Deferred[None] = Deferred()

@@ -161,12 +161,15 @@ def front(
     """A gateway in front, with access rules."""
     folder = tmp_path_factory.mktemp("front")
     settings = behind.settings_for(folder, behind.gateway_by_stomp(there.port))
+    listener = "imq.bridge.stomp.listener.artemis"
+    settings |= {f"{listener}.port": str(free_port()), f"{listener}.profile": "artemis"}
     with GatewayProcess(folder, settings=settings) as gateway:
         rules = gateway.directory / "etc" / "accesscontrol.properties"
         lines = [
             "queue.closed.produce.deny.user=guest",
             "queue.closed.consume.deny.user=guest",
             "topic.secret.x.consume.deny.user=guest",
+            "topic.hidden.consume.deny.user=guest",
         ]
         rules.write_text(rules.read_text() + "\n".join(lines) + "\n")
         gateway.kill()
@@ -178,7 +181,8 @@ def test_the_access_rules_hold_in_front(front: GatewayProcess, connect: Connect,
     client = connect(front)
     client.send("SEND", {"destination": "/queue/closed", "receipt": "r"}, "a")
     client.error("user 'guest' may not produce on /queue/closed", receipt_id="r")
-    for destination in ("/queue/closed", "/topic/secret.*", "/topic/>"):
+    # Some brokers have what is before the wildcard covered, too.
+    for destination in ("/queue/closed", "/topic/secret.*", "/topic/>", "/topic/hidden.>"):
         client = connect(front)
         client.send("SUBSCRIBE", {"destination": destination, "id": "s"})
         client.error(f"user 'guest' may not consume on {destination}")
@@ -209,6 +213,24 @@ def test_no_name_leads_around_the_rules(
     client = connect(front)
     client.send(command, {"destination": f"/queue/{name}", "id": "s", "receipt": "r"})
     client.error("may mean something else to the broker that has it", receipt_id="r")
+
+
+def test_what_a_pattern_covers_is_for_the_broker_to_say(
+    front: GatewayProcess, there: GatewayProcess, name: str
+) -> None:
+    """In front it means none or more levels, and behind one or more."""
+    port = int(front.settings["imq.bridge.stomp.listener.artemis.port"])
+    with closing(Client(port)) as client, closing(Client(there.port)) as sender:
+        client.connect("1.1")
+        sender.connect("1.2")
+        client.subscribe(f"/topic/{name}.#")
+        for each in (name, f"{name}.a"):
+            sender.put(f"/topic/{each}", each)
+        assert client.message().text == f"{name}.a"
+        client.send("SUBSCRIBE", {"destination": f"/topic/{name}.#.a", "id": "b", "receipt": "r"})
+        error = client.expect("ERROR")
+        assert error["receipt-id"] == "r"
+        assert "the wildcard # before the end of a name" in error.text
 
 
 def test_users_are_the_gateways(front: GatewayProcess) -> None:

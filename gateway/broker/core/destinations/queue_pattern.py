@@ -30,7 +30,7 @@ from gateway.broker.core.consumers.consumer import (
 )
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.waiting.memory import MEMBER, of_consumer
-from gateway.broker.properties.names import OWN, Pattern
+from gateway.broker.properties.names import OWN, matcher
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
@@ -192,7 +192,7 @@ class PatternConsumer:
         self.running = False
         self.unsettled = 0
         self.weight: Final = of_consumer("" if selector is None else selector.text)
-        self._matches: Final = Pattern(spec.destination.name).matches
+        self._matches: Final = matcher(spec.destination.name, spec.none_or_more)
         self._may_consume = may_consume
         self._deliver = deliver
         self._failed = failed
@@ -498,9 +498,9 @@ class QueuePatterns:
         for queue in list(self._queues()):
             consumer.offer_queue(queue)
 
-    def covered(self, pattern: str) -> list[PhysicalQueue]:
-        """Return the queues that a pattern covers now."""
-        matches = Pattern(pattern).matches
+    def covered(self, spec: ConsumerSpec) -> list[PhysicalQueue]:
+        """Return the queues that a consumer's pattern covers now."""
+        matches = matcher(spec.destination.name, spec.none_or_more)
         return [queue for queue in self._queues() if _covers(matches, queue.destination)]
 
     def remove(self, consumer: PatternConsumer) -> None:

@@ -71,6 +71,7 @@ class TopicSubscription:
     :param number: its id in the store; 0 when it is not durable.
     :param client_id: with ``name``, what consumers find it by; "" where it is one consumer's.
     :param origin: with ``no_local``, the connection whose messages it does not want.
+    :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
     """
 
     _log: ClassVar = Logger(namespace="gateway.broker")
@@ -87,6 +88,7 @@ class TopicSubscription:
         number: int = 0,
         client_id: str = "",
         name: str = "",
+        none_or_more: bool = False,
     ) -> None:
         self.changes = changes
         self.dispatch = Dispatch(
@@ -102,6 +104,7 @@ class TopicSubscription:
         self.matches: Callable[[str], bool] = pattern.name.__eq__
         self.selector = selector
         self.no_local = no_local
+        self.none_or_more = none_or_more
         self.origin = origin
         self.number = self.owner = number
         self.client_id = client_id
@@ -204,7 +207,7 @@ class TopicSubscription:
         """Deliver what a user may read from now on, also of what waits here.
 
         The topics must look again as well: see
-        :meth:`~gateway.broker.core.destinations.topic.WildSubscriptions.ask_rights_again`.
+        :meth:`~gateway.broker.core.destinations.topic.WildSubscriptions.look_again`.
         """
         self.covers = covers
         self._unauthorized = self.topics.last_seq

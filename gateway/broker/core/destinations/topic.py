@@ -10,7 +10,7 @@ from gateway.broker.core.changes import Changes
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.properties.destination_properties import DestinationProperties
-from gateway.broker.properties.names import Pattern
+from gateway.broker.properties.names import matcher
 from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationStopped
@@ -191,7 +191,7 @@ class WildSubscriptions:
         """Messages for the topics its pattern covers come to it from now on."""
         self.wild_made += 1
         subscription.ordinal = self.wild_made
-        subscription.matches = Pattern(subscription.pattern.name).matches
+        subscription.matches = matcher(subscription.pattern.name, subscription.none_or_more)
         self.subscriptions[subscription] = None
 
     def wild_since(self, ordinal: int, topic: Destination) -> list[TopicSubscription]:
@@ -210,9 +210,10 @@ class WildSubscriptions:
         found.reverse()
         return found
 
-    def ask_rights_again(self, subscription: TopicSubscription) -> None:
-        """The topics its pattern covers ask again whether its user may read them."""
+    def look_again(self, subscription: TopicSubscription) -> None:
+        """Topics ask its pattern again, and whether its user may read them."""
         if subscription in self.subscriptions:
+            subscription.matches = matcher(subscription.pattern.name, subscription.none_or_more)
             del self.subscriptions[subscription]
             self.wild_made += 1
             subscription.ordinal = self.wild_made

@@ -219,6 +219,8 @@ def test_wildcards() -> None:
     assert pattern(RABBITMQ, Topic("a.*.>")) == "/topic/a.*.*.#"
     assert pattern(RABBITMQ, Queue("a.>")) == "/queue/a.>"
     assert pattern(ACTIVEMQ, Topic("a.*.>")) == "/topic/a.*.>"
+    assert pattern(RABBITMQ, Topic("a.*.>"), none_or_more=True) == "/topic/a.*.#"
+    assert pattern(ACTIVEMQ, Topic("a.*.>"), none_or_more=True) == "/topic/a.*.>"
     assert [name for name in ("a", "a.b", "a.b.c", "b.a") if covers("a.>", name)] == [
         "a.b",
         "a.b.c",

@@ -6,7 +6,8 @@ Making and ending them costs little in any one turn, and changes nothing for mes
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.broker.housekeeping import Housekeeping
-from gateway.broker.properties.names import Pattern, is_wild
+from gateway.broker.properties.names import Pattern, is_wild, matcher
 from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.security.access import AccessRules
 from gateway.messaging.destination import Queue, Topic
@@ -24,6 +25,7 @@ from tests.gateway.broker.brokers import text
 from tests.gateway.broker.stepped_broker import Stepped, all_of, in_each_pass, texts
 
 LEVELS = st.sampled_from(["a", "b", "ab", "", "*", ">", "a*", ">>", "é"])
+PLAIN = st.sampled_from(["a", "b", "ab", "", "a*", ">>"])
 NAMES = st.lists(LEVELS, min_size=1, max_size=5).map(".".join)
 
 
@@ -53,6 +55,47 @@ def test_a_name_without_wildcards_matches_itself_only(name: str) -> None:
         assert matches(name, name)
         assert not matches(name, name + ".x")
         assert not matches(name, name + "x")
+
+
+def fits(pattern: Sequence[str], name: Sequence[str]) -> bool:
+    """What a pattern means whose ``>`` stands for none or more levels."""
+
+    @lru_cache(None)
+    def rest(at: int, place: int) -> bool:
+        if at == len(pattern):
+            return place == len(name)
+        if pattern[at] == ">":
+            return any(rest(at + 1, further) for further in range(place, len(name) + 1))
+        return place < len(name) and pattern[at] in ("*", name[place]) and rest(at + 1, place + 1)
+
+    return rest(0, 0)
+
+
+@given(st.lists(LEVELS, min_size=1, max_size=7), st.lists(PLAIN, min_size=1, max_size=8))
+def test_none_or_more_levels_wherever_they_are(pattern: list[str], name: list[str]) -> None:
+    covers = matcher(".".join(pattern), none_or_more=True)
+    assert covers(".".join(name)) == fits(pattern, name)
+
+
+@given(NAMES, NAMES)
+def test_without_that_it_is_one_level_or_more(pattern: str, name: str) -> None:
+    assert matcher(pattern)(name) == matches(pattern, name)
+
+
+def test_none_or_more_levels() -> None:
+    covers = matcher("a.>", none_or_more=True)
+    assert [covers(name) for name in ("a", "a.b", "a.b.c")] == [True] * 3
+    assert [covers(name) for name in ("ab", "b", "b.a", "")] == [False] * 4
+    within = matcher("a.>.b", none_or_more=True)
+    assert [within(name) for name in ("a.b", "a.x.b", "a.x.y.b", "a.b.b")] == [True] * 4
+    assert [within(name) for name in ("a", "b", "a.bb", "a.b.x", "xa.b")] == [False] * 5
+
+
+def test_many_gaps_take_no_more_time_than_few() -> None:
+    """A search that tried each place for each gap would not end."""
+    covers = matcher(".".join([">.a.a.b"] * 100), none_or_more=True)
+    assert not covers(".".join("a" * 500))
+    assert covers(".".join("aab" * 100))
 
 
 def test_what_is_wild() -> None:
