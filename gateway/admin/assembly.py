@@ -48,6 +48,7 @@ from gateway.admin.service.metrics import (
 from gateway.admin.service.order_resources import MessageOrders
 from gateway.admin.service.ownership_resources import Ownership, OwnershipResources
 from gateway.admin.service.roles import Identity, Role
+from gateway.admin.service.search_resources import SearchResources
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import (
     METRICS_DESTINATIONS,
@@ -63,6 +64,7 @@ from gateway.bridges import BridgeLoader, StompBridge
 from gateway.broker.operator.accounts import Accounts
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.paging import Paging
+from gateway.broker.operator.searching import MessageSearch
 from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessRules
@@ -148,6 +150,19 @@ def admin_service(
 
     broker = _broker(configuration, provider, bridges)
     dead = DeadMessages(reactor, provider, credentials, log)
+    explanations = Explanations(
+        Sources(
+            reactor,
+            provider,
+            credentials,
+            bridges,
+            partial(_stomp_service, bridges),
+            partial(_owners, bridges),
+            journal,
+            configuration.layout.journal,
+            settings[SEGMENT_AGE],
+        )
+    )
     return AdminService(
         reactor,
         AdminOptions.read(settings),
@@ -176,21 +191,8 @@ def admin_service(
                     troubles,
                 ),
             ),
-            WhyResources(
-                Explanations(
-                    Sources(
-                        reactor,
-                        provider,
-                        credentials,
-                        bridges,
-                        partial(_stomp_service, bridges),
-                        partial(_owners, bridges),
-                        journal,
-                        configuration.layout.journal,
-                        settings[SEGMENT_AGE],
-                    )
-                )
-            ),
+            WhyResources(explanations),
+            SearchResources(MessageSearch(reactor, provider.broker), explanations),
             AccountResources(_accounts(reactor, configuration, admission)),
             DefinitionResources(
                 BridgeDefinitions(

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, TimeoutError, execute
+from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError, execute
 from twisted.internet.threads import deferToThreadPool
 
 from bridge.config.model import Link
@@ -69,6 +69,8 @@ from gateway.stomp.service import StompService
 _DEAD_S: Final = 3.0
 #: Seconds that the store may take to say what is first in a queue.
 _STORE_S: Final = 2.0
+#: Threads that read the journal at once; others have work for threads, too.
+_READERS: Final = 2
 #: Characters of what is asked about.
 _LONGEST: Final = 1024
 _KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
@@ -97,6 +99,22 @@ class Sources:
     segment_age: float
 
 
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What is known of one message.
+
+    :param places: where it is now.
+    :param copies: what is dead of it, with the queues that these are in.
+    :param journey: what the journal says.
+    :param unknown: sentences: what cannot be known.
+    """
+
+    places: Sequence[Found]
+    copies: Sequence[tuple[Destination, Message]]
+    journey: Journey
+    unknown: Sequence[str]
+
+
 class Explanations:
     """Answers of why something is not delivered."""
 
@@ -104,6 +122,7 @@ class Explanations:
         self._sources: Final = sources
         self._provider: Final = sources.provider
         self._broker: Final = sources.provider.broker
+        self._readers: Final = DeferredSemaphore(_READERS)
 
     # --- what can be asked
 
@@ -173,6 +192,19 @@ class Explanations:
                 )
         where = f": it is in {places[0].name}" if places else ""
         return Answer(f"Why message {id} is not delivered{where}", ranked(found), unknown)
+
+    async def whereabouts(self, id: str) -> Whereabouts:
+        """Find where a message is, and all that the journal says of it."""
+        id = id[:_LONGEST]
+        seq = seq_of_id(self._broker, id)
+        places: list[Found] = []
+        if seq:
+            await self._stepwise(find_message(self._broker, self._facts(None), seq, places))
+        copies, unknown = await self._dead(id)
+        journey = await self._journey(id)
+        standing = self._sources.journal.standing()
+        unknown += unknown_of_journal(journey, standing, self._sources.segment_age)
+        return Whereabouts(places, copies, journey, unknown)
 
     async def connection(self, number: int) -> Answer:
         """Explain why a connection receives nothing, or cannot send.
@@ -352,7 +384,9 @@ class Explanations:
     async def _journey(self, id: str) -> Journey:
         sources = self._sources
         pool = sources.reactor.getThreadPool()
-        return await deferToThreadPool(sources.reactor, pool, read_journey, sources.folder, id)
+        return await self._readers.run(
+            deferToThreadPool, sources.reactor, pool, read_journey, sources.folder, id
+        )
 
     async def _soon(self, waiting: Deferred[Any]) -> Any:
         """What the store says, or None where it takes too long."""

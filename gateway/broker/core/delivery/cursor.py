@@ -9,7 +9,7 @@ it, until nothing is left.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from gateway.broker.core.changes import Changes
@@ -131,6 +131,15 @@ class Cursor:
                 run.append(message)
                 octets -= len(message.body)
         return run, expired, 0
+
+    @property
+    def examined(self) -> dict[int, int]:
+        """By priority, the seq up to which the reader has looked."""
+        return dict(self._examined)
+
+    def resume(self, examined: Mapping[int, int]) -> None:
+        """Go on from where another reader of this backlog was."""
+        self._examined = dict(examined)
 
     def pass_by(self, priority: int) -> None:
         """The reader has no use for the rest of this priority."""
