@@ -13,6 +13,7 @@ from gateway.admin.console.actions import ACTIONS
 from gateway.admin.console.bridges import bridge_views, connection_views
 from gateway.admin.console.destinations import destination_views
 from gateway.admin.console.explained import Explained
+from gateway.admin.console.journeys import journey_views
 from gateway.admin.console.message_actions import MESSAGE_ACTIONS
 from gateway.admin.console.messages import message_views
 from gateway.admin.console.overview import Overview, overview_views
@@ -54,6 +55,7 @@ def console(
                 *overview_views(overview),
                 *destination_views(paging, explained, now_ms),
                 *message_views(routes, explained, now_ms),
+                *journey_views(routes, explained, now_ms),
                 *bridge_views(routes, explained, now_ms),
                 *connection_views(paging, explained, now_ms),
             ],

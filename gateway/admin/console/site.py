@@ -199,6 +199,8 @@ class Console:
             return
         if path.startswith("live/") and method == "GET":
             view = self._view(path.removeprefix("live/"))
+            if not view.every_s:
+                raise _not_found()
             self._streams.open(request, session, view, self._asked(request, session))
             return
         self._sessions.use(session)

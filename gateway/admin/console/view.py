@@ -31,7 +31,7 @@ class View:
     :param title: the page's.
     :param template: has the block ``live``, which is sent again when it has changed, and may have
         the block ``still``, which is not.
-    :param every_s: seconds between two looks for an open page.
+    :param every_s: seconds between two looks for an open page; 0 if it does not follow.
     """
 
     path: str
