@@ -78,6 +78,7 @@ MODULES = [
     "gateway/stomp/send_plan.py",
     "gateway/stomp/destinations.py",
     "gateway/stomp/client_headers.py",
+    "gateway/stomp/session/outstanding.py",
     "gateway/stomp/session/receipts.py",
     "gateway/stomp/session/sending.py",
     "gateway/stomp/session/session.py",

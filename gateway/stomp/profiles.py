@@ -97,6 +97,8 @@ class Profile:
     :param strict_acknowledgements: in 1.2 only ``id`` names a delivery.
     :param ignores_subscription: versions in which ``subscription`` of ACK and NACK is not looked at.
     :param nack: what NACK does.
+    :param acknowledges_across: ACK and NACK of a subscription with ``ack:client`` are of all that was
+        delivered before on the connection and is not settled, whatever subscription it came by.
     :param nacks_one: NACK is of one message, whatever ``ack`` of the subscription is.
 
     Errors:
@@ -150,6 +152,7 @@ class Profile:
     strict_acknowledgements: bool = False
     ignores_subscription: frozenset[Version] = _NEVER
     nack: Nack = Nack.POLICY
+    acknowledges_across: bool = False
     nacks_one: bool = False
     survives: frozenset[Version] = _NEVER
     fatal: frozenset[Refusal] = frozenset()
@@ -302,6 +305,7 @@ RABBITMQ: Final = Profile(
     strict_acknowledgements=True,
     ignores_subscription=_ALWAYS,
     nack=Nack.AGAIN,
+    acknowledges_across=True,
     survives=_ALWAYS,
     fatal=frozenset((Refusal.DUPLICATE_SUBSCRIPTION, Refusal.NO_EXCHANGE, Refusal.ACCESS)),
     # As 3.10 has them, ends of lines included.

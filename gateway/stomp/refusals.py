@@ -81,5 +81,12 @@ class OneTooMany(CommandRefused):
     """A limit of what one connection may make is reached."""
 
 
+class PartlySettled(CommandRefused):
+    """An ACK or NACK of several subscriptions is in force for some only."""
+
+    def __init__(self, command: str, why: str) -> None:
+        super().__init__(f"{command} is in force for some subscriptions only: {why}")
+
+
 class TooManyConnections(CommandRefused):
     """A limit of connections is reached: of all, an address or a user."""

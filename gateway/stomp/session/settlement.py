@@ -7,17 +7,18 @@ an ``ack`` value names a subscription by number, and numbers are not used again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.messaging.dead import DeadReason
-from gateway.messaging.errors import UnknownDelivery
+from gateway.messaging.errors import MessagingError, UnknownDelivery
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.profiles import Nack, Profile
-from gateway.stomp.refusals import CommandRefused, Refusal
+from gateway.stomp.refusals import CommandRefused, PartlySettled, Refusal
 from gateway.stomp.session.receipts import Receipts
 from gateway.stomp.session.subscription import Ack, Subscription
 from gateway.stomp.session.subscriptions import Subscriptions
-from gateway.stomp.session.transactions import Transactions
+from gateway.stomp.session.transactions import Transaction, Transactions
 from gateway.stomp.settings import ACK_TRANSACTION
 from gateway.stomp.wire import Head, Version
 
@@ -44,6 +45,7 @@ class Settlement:
         self._join: Final = profile.join_acknowledgements
         self._nack: Final = profile.nack
         self._nacks_one: Final = profile.nacks_one
+        self._across: Final = profile.acknowledges_across
         #: ``id`` names the delivery, and nothing else does.
         self._strict: Final = profile.strict_acknowledgements and version is Version.V1_2
         #: ``subscription`` must be there, and be that of the delivery.
@@ -124,15 +126,21 @@ class Settlement:
     def _carry_out(
         self, command: str, given: dict[str, str], subscription: Subscription, number: int
     ) -> None:
+        others: Sequence[Subscription] = ()
         if subscription.transacted:
             self._in_transaction(command, given, subscription, number)
         else:
-            self._settle(command, given, subscription, number)
+            others = self._settle(command, given, subscription, number)
         receipt = given.get("receipt")
+        in_transaction = subscription.transacted or "transaction" in given
         if receipt is not None:
-            self._confirm(subscription, receipt, subscription.transacted or "transaction" in given)
-        if not subscription.transacted and "transaction" not in given:
+            if others and not in_transaction:
+                self._await(others, receipt)
+            self._confirm(subscription, receipt, in_transaction)
+        if not in_transaction:
             self._subscriptions.settled(subscription)
+            for other in others:
+                self._subscriptions.settled(other)
 
     def _find(self, command: str, given: dict[str, str]) -> tuple[Subscription, int]:
         value = given.get("id") or given.get("message-id") or given.get("ack")
@@ -189,13 +197,16 @@ class Settlement:
 
     def _settle(
         self, command: str, given: dict[str, str], subscription: Subscription, number: int
-    ) -> None:
-        """For a subscription that is not transacted."""
+    ) -> Sequence[Subscription]:
+        """For a subscription that is not transacted.
+
+        :returns: the other subscriptions of which something was settled.
+        """
         outstanding = subscription.outstanding
         assert outstanding is not None
         self.flush()
         identifier = given.get("transaction")
-        transaction = within = None
+        transaction = None
         if identifier is not None:
             if not self._join:
                 raise CommandRefused(
@@ -203,34 +214,74 @@ class Settlement:
                     f"SUBSCRIBE in a transaction, or let the operator set {ACK_TRANSACTION.name}=join"
                 )
             transaction = self._transactions.named(identifier, command)
-            within = transaction.session
         if number not in outstanding:
             if (
                 command == "ACK"
                 and transaction is not None
                 and transaction.covers(subscription, number)
             ):
-                return
+                return ()
             raise _gone(command, given)
         cumulative = subscription.ack is Ack.CLIENT
         if command == "NACK" and self._nacks_one:
             cumulative = False
         numbers = outstanding.up_to(number) if cumulative else [number]
+        if not (cumulative and self._across):
+            self._settle_these(command, given, subscription, numbers, cumulative, transaction)
+            return ()
+        others = self._before(subscription, outstanding.place_of(number))
+        self._settle_these(command, given, subscription, numbers, True, transaction)
+        for other, numbers in others:
+            try:
+                self._settle_these(command, given, other, numbers, True, transaction)
+            except MessagingError as error:
+                raise PartlySettled(command, str(error)) from error
+        return [other for other, _ in others]
+
+    def _before(
+        self, subscription: Subscription, place: int
+    ) -> list[tuple[Subscription, list[int]]]:
+        """Return what other subscriptions have that was delivered before a place."""
+        found: list[tuple[Subscription, list[int]]] = []
+        for other in self._subscriptions.by_number.values():
+            if other is not subscription and other.outstanding is not None:
+                numbers = other.outstanding.before(place)
+                if numbers:
+                    found.append((other, numbers))
+        return found
+
+    def _settle_these(
+        self,
+        command: str,
+        given: dict[str, str],
+        subscription: Subscription,
+        numbers: list[int],
+        cumulative: bool,
+        transaction: Transaction | None,
+    ) -> None:
+        """Settle deliveries of one subscription.
+
+        :param cumulative: they are all up to the last of them.
+        """
+        outstanding = subscription.outstanding
+        assert outstanding is not None
+        within = None if transaction is None else transaction.session
         if command == "NACK":
             self._reject(subscription, numbers, given, within)
-        elif cumulative:
-            subscription.consumer.acknowledge_through(number, within)
+        elif cumulative and subscription.ack is Ack.CLIENT:
+            subscription.consumer.acknowledge_through(numbers[-1], within)
         else:
             subscription.consumer.acknowledge(numbers, within)
         if transaction is not None:
             messages = [outstanding[each] for each in numbers]
             for each, message in zip(numbers, messages, strict=True):
-                transaction.join(subscription, each, message)
+                place = outstanding.place_of(each) if self._across else 0
+                transaction.join(subscription, each, message, place)
             self._transactions.settled(transaction, messages)
         for each in numbers:
             outstanding.pop(each)
         if transaction is not None and cumulative and command == "ACK":
-            transaction.cover(subscription, number)
+            transaction.cover(subscription, numbers[-1])
         # Also within a transaction, or one could not settle more than the window holds.
         subscription.settled(len(numbers))
 
@@ -286,6 +337,15 @@ class Settlement:
             DeadReason.UNDELIVERABLE if nack is Nack.DEAD else None,
             within,
         )
+
+    def _await(self, subscriptions: Sequence[Subscription], receipt: str) -> None:
+        """Have the next RECEIPT wait for other subscriptions.
+
+        Until what was asked of them is durable.
+        """
+        for subscription in subscriptions:
+            ticket = self._receipts.open(None)
+            subscription.session.completion(self._receipts.completing(ticket, receipt))
 
     def _confirm(self, subscription: Subscription, receipt: str, in_transaction: bool) -> None:
         ticket = self._receipts.open(receipt)

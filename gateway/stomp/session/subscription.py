@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
-from gateway.messaging.inflight import InFlight
 from gateway.messaging.message import Message
 from gateway.messaging.provider import Consumer, ConsumerSpec
 from gateway.messaging.provider import Session as ProviderSession
@@ -23,6 +22,7 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.message_layouts import Delivered, Layout
 from gateway.stomp.output import Output
+from gateway.stomp.session.outstanding import DeliveryOrder, OrderedOutstanding, Outstanding
 from gateway.stomp.session.receipts import Fail
 from gateway.stomp.wire import escape_header
 
@@ -59,55 +59,6 @@ class Hold(IntFlag):
     ENDING = 16
 
 
-class Outstanding(InFlight[Message]):
-    """The unsettled deliveries of one subscription.
-
-    ACK and NACK name them by number or by message identifier.
-    """
-
-    __slots__ = ("_index",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        #: Number by message identifier; made when a client first acknowledges by that.
-        self._index: dict[str, int] | None = None
-
-    def octets(self) -> int:
-        """Return roughly the bytes of their messages in memory.
-
-        Looks at all of them.
-        """
-        return sum([message.weight for message in self._open.values()])
-
-    def number_of(self, message_id: str) -> int | None:
-        """The latest unsettled delivery of that message."""
-        if self._index is None:
-            self._index = {message.message_id: number for number, message in self._open.items()}
-        return self._index.get(message_id)
-
-    def add(self, first: int, deliveries: Sequence[Message]) -> None:
-        super().add(first, deliveries)
-        if self._index is not None:
-            for number, message in enumerate(deliveries, first):
-                self._index[message.message_id] = number
-
-    def pop(self, number: int) -> Message:
-        message = super().pop(number)
-        if self._index is not None and self._index.get(message.message_id) == number:
-            del self._index[message.message_id]
-        return message
-
-    def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
-        super().restore(deliveries)
-        if self._index is not None:
-            for number, message in deliveries:
-                self._index.setdefault(message.message_id, number)
-
-    def clear(self) -> list[Message]:
-        self._index = None
-        return super().clear()
-
-
 class Subscription:
     """One subscription of one connection.
 
@@ -130,6 +81,7 @@ class Subscription:
     :param subscribed: the destination as the client named it, and
     :param connected: the connection's ``session``, and
     :param own: what the client calls temporary destinations of its own.
+    :param order: of the deliveries of the connection, where a cumulative ACK is of all of them.
     """
 
     __slots__ = (
@@ -197,6 +149,7 @@ class Subscription:
         subscribed: str = "",
         connected: str = "",
         own: Mapping[Destination, str] = _NONE,
+        order: DeliveryOrder | None = None,
     ) -> None:
         self.number: Final = number
         self.id: Final = id
@@ -237,7 +190,9 @@ class Subscription:
             tail = encoder.browsed_enveloped if enveloped else encoder.browsed
         self._tail: Final[Callable[[Message], bytes]] = tail
         #: The deliveries that the client is to settle; None where the gateway does that.
-        self.outstanding: Final = Outstanding() if counted else None
+        self.outstanding: Final[Outstanding | None] = (
+            None if not counted else Outstanding() if order is None else OrderedOutstanding(order)
+        )
         #: The last delivery made, and in a transacted subscription the last acknowledged.
         self.delivered = 0
         self.acked = 0

@@ -32,6 +32,7 @@ from gateway.stomp.output import Output
 from gateway.stomp.queue_arguments import Share, share_of, shared_name
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.send_plan import Resolve, routed
+from gateway.stomp.session.outstanding import DeliveryOrder
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts, Ticket, forget
 from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
@@ -81,6 +82,7 @@ class Subscriptions:
         self._connected_as = ""
         self._own: Mapping[Destination, str]
         self._last = 0
+        self._order = DeliveryOrder() if options.profile.acknowledges_across else None
         self._transactions: Transactions | None = None
         self._by_id: dict[str, Subscription] = {}
         #: The others of a SUBSCRIBE to several destinations, under the id of all.
@@ -249,6 +251,7 @@ class Subscriptions:
             text,
             self._connected_as,
             self._own,
+            self._order,
         )
         try:
             subscription.attach()

@@ -55,17 +55,20 @@ class Transaction:
         self.octets = 0
         #: Receipts of its SENDs that follow its COMMIT.
         self.receipts: Final[list[str]] = []
-        #: Deliveries of other sessions' subscriptions settled within it.
-        self.joined: Final[list[tuple[Subscription, int, Message]]] = []
+        #: Deliveries of other sessions' subscriptions settled within it, and their places.
+        self.joined: Final[list[tuple[Subscription, int, Message, int]]] = []
         #: By subscription, the delivery through which it was acknowledged cumulatively.
         self._covered: Final[dict[Subscription, int]] = {}
         #: The numbers of joined deliveries, for those who acknowledge by the message.
         self._numbers: Final[dict[tuple[Subscription, str], int]] = {}
 
-    def join(self, subscription: Subscription, number: int, message: Message) -> None:
-        """Note a settlement of a subscription that is not transacted."""
+    def join(self, subscription: Subscription, number: int, message: Message, place: int) -> None:
+        """Note a settlement of a subscription that is not transacted.
+
+        :param place: of the delivery, see :class:`~gateway.stomp.session.outstanding.Outstanding`.
+        """
         self.touched = True
-        self.joined.append((subscription, number, message))
+        self.joined.append((subscription, number, message, place))
         self._numbers[subscription, message.message_id] = number
 
     def cover(self, subscription: Subscription, number: int) -> None:
@@ -228,9 +231,9 @@ class Transactions:
         transaction.session.rollback(self._answer(head))
         for subscription in self._transacted():
             subscription.given_back()
-        for subscription, number, message in transaction.joined:
+        for subscription, number, message, place in transaction.joined:
             if subscription.outstanding is not None:
-                subscription.outstanding.restore([(number, message)])
+                subscription.outstanding.restore_at(place, number, message)
                 subscription.unsettled(1)
 
     def reject_alone(self, subscription: Subscription, number: int) -> bool:
@@ -255,7 +258,7 @@ class Transactions:
         return any(
             each is subscription
             for transaction in self._open.values()
-            for each, _, _ in transaction.joined
+            for each, _, _, _ in transaction.joined
         )
 
     def _close(self, head: Head) -> Transaction:

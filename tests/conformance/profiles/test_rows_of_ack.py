@@ -84,14 +84,37 @@ def test_nack(join: Join, name: str, profile: str, cell: str) -> None:
     assert pause < 0.9 if cell == "comes again at once" else pause > 0.9
 
 
-@row("NACK with ``ack:client``", activemq="is of one message", others="is of all before")
+@row(
+    "ACK with ``ack:client``",
+    rabbitmq="is of the whole connection",
+    others="is of its subscription",
+)
+def test_ack_of_many(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    client.hold(f"/queue/{name}.a", "1", ack="client", id="a")
+    (second,) = client.hold(f"/queue/{name}.b", "2", ack="client", id="b")
+    client.ack(second, receipt="r")
+    assert answer(client)["receipt-id"] == "r"
+    left = [] if cell == "is of the whole connection" else ["1"]
+    assert client.left(f"/queue/{name}.a") == left
+    assert join(profile).left(f"/queue/{name}.b") == []
+
+
+@row(
+    "NACK with ``ack:client``",
+    activemq="is of one message",
+    rabbitmq="is of all before of the connection",
+    others="is of all before",
+)
 def test_nack_of_many(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
-    first, second = client.hold(f"/queue/{name}", "1", "2", ack="client")
+    client.hold(f"/queue/{name}.other", "0", ack="client", id="other")
+    _, second = client.hold(f"/queue/{name}", "1", "2", ack="client")
     client.nack(second, requeue="false", receipt="n")
     assert answer(client).command == "RECEIPT"
     assert client.left(f"/queue/{name}") == (["1"] if cell == "is of one message" else [])
-    assert first.text == "1"
+    other = [] if cell == "is of all before of the connection" else ["0"]
+    assert join(profile).left(f"/queue/{name}.other") == other
 
 
 @row("ACK in 1.2 by ``message-id`` alone", openmq="taken", standard="taken", others="ERROR")
