@@ -50,7 +50,7 @@ async def _bridges(
             continue
         links: Sequence[Any] = ()
         # What another broker owns has its links there.
-        if bridge["type"] == "JMS" and (bridge.get("owner", "") in ("", _own(found))):
+        if bridge["type"] == "JMS" and is_here(bridge, found):
             answer = await routes.perform(
                 "GET",
                 "/v1/links/<path:name>",
@@ -69,9 +69,13 @@ async def _bridges(
     return {"bridges": bridges, "now_ms": now_ms(), "wanted": wanted}
 
 
-def _own(found: Mapping[str, Any]) -> str:
-    """Return the broker that was asked; "" outside of a cluster."""
-    return next((each.get("owner", "") for each in found["bridges"] if each["type"] == "STOMP"), "")
+def is_here(bridge: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Whether the broker that was asked owns a bridge.
+
+    :param found: what it answered when it was asked for all bridges.
+    """
+    here = next((each.get("owner", "") for each in found["bridges"] if each["type"] == "STOMP"), "")
+    return bridge.get("owner", "") in ("", here)
 
 
 async def _all(

@@ -168,8 +168,8 @@ class Overview:
                         "bad",
                         f"Bridge {bridge.name}",
                         f"{count} of its transactions are {word}.",
-                        "bridges",
-                        {"name": bridge.name},
+                        "transactions",
+                        None,
                         "Look at them:",
                         f"imqbridgemgr list transactions -bn {bridge.name}",
                     )

@@ -255,10 +255,14 @@ class Pages:
             "document.querySelector('dialog [role=status]') && !document.querySelector('dialog button.main')"
         )
         told = self.text("dialog")
+        self.close_dialog()
+        return told
+
+    def close_dialog(self) -> None:
+        """Close the dialog, and wait until the focus is back in the page."""
         self.follow("Close")
         self.ready()
-        self.browser.until("!document.querySelector('dialog').open")
-        return told
+        self.browser.until("document.querySelector('dialog').firstChild === null")
 
     def confirm(self, where: str = "dialog") -> None:
         """Do the action that is asked about, once its form is wired up."""
