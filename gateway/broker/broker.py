@@ -29,6 +29,7 @@ from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscripti
 from gateway.broker.core.limit_reports import DeadReports, LimitReports, UseReports
 from gateway.broker.core.refusals import Refusals
 from gateway.broker.core.scheduled import ScheduledMessages
+from gateway.broker.core.virtual_topics import VirtualTopics, arrive, make_room
 from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.reach import Reach
@@ -120,8 +121,8 @@ class Broker:
         self.shared: dict[tuple[str, str], TopicSubscription] = {}
         #: Consumers of all queues that a pattern covers.
         self.queue_patterns = QueuePatterns(self._queues)
-        #: The topics of all destinations.
         self.topics: dict[Destination, PhysicalTopic] = {}
+        self.virtual = VirtualTopics(options.virtual_topics, options.virtual_prefix)
         self.pauses = Pauses()
         self.wild = WildSubscriptions(self.schedule, self.topics)
         #: Durable ones that are going, and whose rows are there yet.
@@ -234,6 +235,9 @@ class Broker:
         )
         # What it is made for may be refused, or be a repetition.
         physical.emptied()
+        if physical.copied_from is not None and not physical.stored:
+            # A restart is to find it, though it is empty.
+            self.rows.store_destination(physical)
         if self.queue_patterns.consumers and isinstance(physical, PhysicalQueue):
             self.queue_patterns.created(physical)
         return physical
@@ -282,6 +286,7 @@ class Broker:
             physical = PhysicalTopic(self.core, self.wild, destination, number, given)
             self.topics[destination] = physical
         self.destinations[destination] = physical
+        self.virtual.register(physical)
         self.memory.count_object(of_destination(destination.name))
         return physical
 
@@ -329,6 +334,7 @@ class Broker:
         self.pauses.forget(physical)
         self.scheduled.discard(physical)
         self.topics.pop(physical.destination, None)
+        self.virtual.remove(physical)
         self.memory.count_object(-of_destination(physical.destination.name))
         if (
             physical.stored
@@ -504,12 +510,8 @@ class Broker:
     def arrive(self, destination: Destination, messages: Sequence[Message]) -> None:
         """Messages of the broker's own arrive somewhere; no limit refuses them."""
         physical = self.create(destination)
-        for message in messages:
-            message.size = len(message.body) + message.headers.octets
-        self.numbering.give(messages, messages[0].user, 0)
-        physical.arrive(messages, physical.accept(messages))
-        if physical.properties.bounded:
-            physical.make_room()
+        arrive(physical, messages, lambda run: self.numbering.give(run, messages[0].user, 0))
+        make_room(physical)
 
     # --- turns and the end
 

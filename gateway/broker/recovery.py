@@ -120,6 +120,10 @@ def open_broker(
         broker.duplicates.restore(duplicates, patterns)
     for destination in broker.duplicates.needless():
         broker.create(destination)
+    for destination in broker.configured:
+        if destination.kind is Kind.QUEUE and broker.virtual.topic_of(destination.name):
+            # Copies come before anybody uses it.
+            broker.create(destination)
     for subscription in superseded:
         # The process ended while it was being redefined.
         broker.end_durable(subscription, "the durable subscription was redefined", lambda: None)
@@ -187,7 +191,12 @@ class _Places:
 
     def _add(self, row: DestinationRow) -> None:
         destination = Destination(Kind(row.kind), row.name)
-        if row.properties or row.administered or destination in self._broker.configured:
+        if (
+            row.properties
+            or row.administered
+            or destination in self._broker.configured
+            or (row.kind == Kind.QUEUE and self._broker.virtual.topic_of(row.name))
+        ):
             self._made[row.id] = self._broker.restore(row)
         else:
             self._broker.used_number(row.id)

@@ -67,7 +67,8 @@ class Step(StrEnum):
     #: Its producer was told that it is safe (a RECEIPT), or a transaction with it was committed.
     CONFIRMED = "confirmed"
     #: A queue has chosen a consumer for it, or a subscription of its topic has accepted it.
-    #: ``selector`` is the selector that it matched.
+    #: ``selector`` is the selector that it matched. Or a queue of its virtual topic has a copy,
+    #: of which ``target_ids`` has the id, and whose journey is its own.
     ROUTED = "routed"
     #: It was handed to a consumer for the first time.
     DELIVERED = "delivered"
@@ -235,7 +236,7 @@ FIELDS: Final = (
     Field(
         "target_ids",
         "array<string>",
-        "with arrived: the ids of the messages at the target, where it says them; else empty texts",
+        "with arrived: the ids of the messages at the target, where it says them; else empty texts. With routed: the ids of the copies that a queue of a virtual topic has",
     ),
     Field(
         "headers",

@@ -239,7 +239,10 @@ class SpanMaker:
             if received is not None:
                 self._settle(traced, received, now_us)
             # Others may still be owed a message of a topic.
-            if traced.of_queue or fields.get("reason") == "unsubscribed":
+            if traced.of_queue or fields.get("reason") in (
+                "unsubscribed",
+                "copied",
+            ):
                 self._forget(traced)
 
     def _publish(self, traced: _Traced, end_us: int) -> None:

@@ -452,6 +452,25 @@ def test_moved_on_to_another_broker_under_another_id(scene: Scene) -> None:
     scene.run("imqcmd purge dst -t q -n out")
 
 
+def test_copies_of_a_virtual_topic(scene: Scene) -> None:
+    topic = f"VirtualTopic.{uuid.uuid4().hex[:10]}"
+    queue = f"Consumer.a.{topic}"
+    with scene.client() as client:
+        client.subscribe(f"/queue/{queue}")
+    scene.put(f"/topic/{topic}", "1")
+    cause = scene.topic(topic, "COPIED")
+    assert cause["figures"] == {"queues": 1, "messages": 1}
+    assert f"'{queue}' (1)" in cause["sentence"]
+    assert scene.queue(queue, "COPIED")["figures"] == {"topic": topic}
+    copy = scene.id_of(queue)
+    assert scene.message(copy, "COPIED")["figures"] == {"topic": topic}
+    number = int(copy.rpartition("-")[2])
+    original = f"{copy.rpartition('-')[0]}-{number - 1}"
+    cause = scene.message(original, "COPIED")
+    assert cause["figures"] == {"queue": queue, "message_id": copy}
+    assert scene.run(f"imqcmd why msg -id {original}").count("NO_SUBSCRIPTION") == 0
+
+
 def test_a_topic_message_that_came_too_early(scene: Scene) -> None:
     topic = name()
     with scene.client() as client:

@@ -22,6 +22,7 @@ from gateway.admin.why.cause import (
     some,
     span,
     spoken,
+    why_destination,
     why_link,
 )
 from gateway.admin.why.consumers import (
@@ -334,6 +335,17 @@ def queue_causes(
     yield
     yield from sample_causes(queue, place, sample, found)
     found += _pause_causes(queue, name)
+    topic = queue.copied_from
+    if topic is not None:
+        found.append(
+            Cause(
+                CauseKind.COPIED,
+                f"{name[0].upper()}{name[1:]} gets copies of what is sent to virtual {spoken(topic)}, from now on until an administrator destroys the queue.",
+                {"topic": topic.name},
+                "If none come, ask about the topic:",
+                why_destination(topic),
+            )
+        )
     found += _prepared_causes(broker, queue, [queue])
     yield from transaction_causes(facts, destination, found)
     yield from _common(broker, queue, facts, found)
@@ -373,7 +385,7 @@ def topic_causes(
                 topic.unheard,
             )
         )
-    elif not subscriptions and not topic.come:
+    elif not subscriptions and not topic.come and not topic.copied_to:
         found.append(
             Cause(
                 CauseKind.NO_SUBSCRIPTION,
@@ -386,9 +398,29 @@ def topic_causes(
     for subscription in subscriptions:
         found += subscription_causes(broker, subscription, facts)
         yield
+    found += _copy_causes(topic)
     found += _prepared_causes(broker, topic, subscriptions)
     yield from transaction_causes(facts, destination, found)
     yield from _common(broker, topic, facts, found)
+
+
+def _copy_causes(topic: PhysicalTopic) -> Iterator[Cause]:
+    queues = topic.copied_to
+    if not queues:
+        return
+    most = max(queues, key=lambda queue: queue.count)
+    waiting = sum([queue.count for queue in queues])
+    each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])
+    name = spoken(topic.destination)
+    yield Cause(
+        CauseKind.COPIED,
+        f"{name[0].upper()}{name[1:]} is virtual: a copy of what is sent to it goes to {counted(len(queues), 'queue')}, where {counted(waiting)} {some(waiting, 'is', 'are')} now: {each}.",
+        {"queues": len(queues), "messages": waiting},
+        "Ask about the queue that has most:",
+        why_destination(most.destination),
+        0,
+        waiting,
+    )
 
 
 def subscription_causes(

@@ -450,6 +450,7 @@ _NOT_OF_ONE: Final = frozenset(
         CauseKind.LIMIT_REACHED,
         CauseKind.TOO_LARGE,
         CauseKind.NO_SUBSCRIPTION,
+        CauseKind.COPIED,
     )
 )
 #: Causes of a link's source, and of its target, that hold the link up.

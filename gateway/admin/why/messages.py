@@ -31,6 +31,7 @@ from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.virtual_topics import ORIGINAL_DESTINATION
 from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import JournalStanding
 from gateway.journal.schema import Level, Step
@@ -238,6 +239,13 @@ def _message_causes(message: Message, now_ms: int) -> Iterator[Cause]:
             {"expired_ms": message.expires},
             "Have the sender set a longer time to live (expires).",
         )
+    topic = dict(message.headers.extras).get(ORIGINAL_DESTINATION)
+    if topic is not None:
+        yield Cause(
+            CauseKind.COPIED,
+            f"It is the copy that {spoken(message.headers.destination)} has of a message to the virtual topic {topic[:300]}.",
+            {"topic": topic.removeprefix("/topic/")},
+        )
     for name, what in _UNUSED.items():
         if name in message.headers.properties:
             yield Cause(
@@ -284,6 +292,8 @@ def journey_causes(journey: Journey, id: str) -> Iterator[Cause]:
     """Yield what became of a message, as the journal tells it."""
     last: dict[str, StepTold] = {}
     for each in journey.steps:
+        if each.step == Step.ROUTED.value and (each.target_id or each.as_target):
+            yield _copied(each)
         last[each.step] = each
     arrived = last.get(Step.ARRIVED.value)
     if arrived is not None:
@@ -340,6 +350,8 @@ def journey_causes(journey: Journey, id: str) -> Iterator[Cause]:
     deleted = last.get(Step.DELETED.value)
     if deleted is not None and taken is None and deleted.text("reason"):
         unheard = deleted.text("reason") == "unsubscribed"
+        if deleted.text("reason") == "copied":
+            return
         yield Cause(
             CauseKind.NO_SUBSCRIPTION if unheard else CauseKind.REMOVED,
             f"It came to {deleted.text('destination')} at {moment(deleted.time_ms)}, when the topic had no subscription, and is gone."
@@ -352,6 +364,25 @@ def journey_causes(journey: Journey, id: str) -> Iterator[Cause]:
             command("imqcmd", "list", "dur") if unheard else "",
             deleted.time_ms,
         )
+
+
+def _copied(told: StepTold) -> Cause:
+    """Say where a copy of a virtual topic's message is, or of what it is."""
+    if told.as_target:
+        return Cause(
+            CauseKind.COPIED,
+            f"It is a copy of a message to {told.text('destination')}, made at {moment(told.time_ms)}.",
+            {"topic": told.text("destination")},
+        )
+    queue = told.text("comment").removeprefix("copied to queue:")
+    return Cause(
+        CauseKind.COPIED,
+        f"A copy went to queue {quoted(queue)} at {moment(told.time_ms)}, under the id {told.target_id}.",
+        {"queue": queue, "message_id": told.target_id},
+        "Ask about the copy:",
+        command("imqcmd", "why", "msg", "-id", told.target_id),
+        told.time_ms,
+    )
 
 
 def unknown_of_journal(journey: Journey, standing: JournalStanding, age_s: float) -> list[str]:

@@ -13,6 +13,7 @@ from gateway.broker.arrivals.duplicates import Arrivals, DuplicateIds
 from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.virtual_topics import Copied
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journal.journey import Journey
 from gateway.broker.properties.settings import BrokerOptions
@@ -81,9 +82,17 @@ class Acceptance:
 
         Both are stored with the batch that gathers.
 
-        :param arrivals: where they go, without those whose duplicate ids are known.
+        :param arrivals: where they go, with copies for the queues of virtual topics, and without
+            those whose duplicate ids are known.
         :param repeats: how many those are; None where no message has an id.
         """
-        self._numbering.give(messages, origin.user, origin.number)
+        if len(arrivals) > 1 and any(isinstance(run, Copied) for _, run in arrivals):
+            # In the order in which they come to the queues.
+            self._numbering.give(
+                [message for _, run in arrivals for message in run], origin.user, origin.number
+            )
+            messages = [message for message in messages if not message.seq] if repeats else ()
+        if messages:
+            self._numbering.give(messages, origin.user, origin.number)
         if repeats is not None:
             self.duplicates.remember(arrivals)

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.core.virtual_topics import Copied
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Rows
 from gateway.broker.properties.settings import BrokerOptions
@@ -228,9 +229,13 @@ class DuplicateIds:
         """Remember the ids of accepted messages in the batch that gathers.
 
         The messages were sifted and have seqs; what else they need is put into the same batch.
+        Copies for the queues of virtual topics are left out.
         """
         commits, rows = self._commits, self._rows
         for physical, run in arrivals:
+            if isinstance(run, Copied):
+                # Their originals' ids decide whether there are copies at all.
+                continue
             kept = not physical.destination.temporary
             for message in run:
                 id = _id(message.headers)

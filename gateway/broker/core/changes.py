@@ -30,6 +30,8 @@ class Journal(Protocol):
 
     def routed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None: ...
 
+    def copied(self, queue: Any, copies: Sequence[Message]) -> None: ...
+
     def delivered(
         self,
         source: QueueOrSubscription,
@@ -286,6 +288,14 @@ class Changes:
         """A subscription of a topic has accepted a run."""
         if self.journal is not None:
             self.journal.routed(source, run)
+
+    def journal_copied(self, queue: Destined, copies: Sequence[Message]) -> None:
+        """Copies of a virtual topic's messages are about to come to a queue.
+
+        No client has sent the originals just now.
+        """
+        if self.journal is not None:
+            self.journal.copied(queue, copies)
 
     def journal_delivered(
         self,

@@ -17,7 +17,7 @@ from gateway.broker.properties.pause import Pause
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import DestinationFull, DestinationStopped
-from gateway.messaging.message import Message
+from gateway.messaging.message import Headers, Message
 
 #: Messages given up in one turn to make room.
 _REMOVED: Final = 100
@@ -120,6 +120,14 @@ class PhysicalDestination(ABC):
         self.last_death_ms = 0
         #: Of a topic: messages that came while it had no subscription, since the start.
         self.unheard = 0
+        #: Of a virtual topic: the queues that get copies of its messages, see
+        #: :mod:`gateway.broker.core.virtual_topics`.
+        self.copied_to: Sequence[PhysicalDestination] = ()
+        #: Of such a queue: the topic. Like a durable subscription the queue stays while it is not
+        #: used, until an administrator removes it.
+        self.copied_from: Destination | None = None
+        #: The last headers that were copied for it, and what became of them.
+        self.copied_headers: tuple[Headers, Headers] | None = None
 
     # --- what differs
 

@@ -22,6 +22,7 @@ from typing import ClassVar, Final
 from twisted.logger import Logger
 
 from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.virtual_topics import arrive, make_room
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.core.waiting.timetable import Due, Timetable
 from gateway.broker.durability.commit import GroupCommit
@@ -222,8 +223,7 @@ class ScheduledMessages:
                     self._fire(place, entry, message)
         finally:
             self._commits.end()
-        if physical.properties.bounded:
-            physical.make_room()
+        make_room(physical)
         self._replan(place)
         physical.taken()
 
@@ -254,8 +254,7 @@ class ScheduledMessages:
         if not asked.recurs:
             series.message_id = job.message_id
         series.timestamp = job.timestamp
-        self._give([series], job.user, 0)
-        physical.arrive([series], physical.accept([series]))
+        arrive(physical, [series], lambda run: self._give(run, job.user, 0))
         if following:
             place.fired[entry.seq] = fired
             self._commits.redelivery(SCHEDULED, entry.seq, fired, following)
@@ -329,7 +328,12 @@ class ScheduledMessages:
 
 
 def _takes(physical: PhysicalDestination, octets: int) -> bool:
-    """Whether the destination would take another message from a sender now."""
+    """Whether the destination would take another message from a sender now.
+
+    With it must the queues that would get copies.
+    """
+    if any(not _takes(queue, octets) for queue in physical.copied_to):
+        return False
     if physical.pause & Pause.PRODUCERS or physical.at_limit():
         return False
     try:
@@ -344,8 +348,6 @@ def _copy(job: Message, without: frozenset[str] | set[str], more: dict[str, Valu
     properties = {
         name: value for name, value in job.headers.properties.items() if name not in without
     }
-    copy = Message(
+    return Message(
         job.headers.replace(properties={**properties, **more}), job.body, expires=job.expires
     )
-    copy.size = len(copy.body) + copy.headers.octets
-    return copy

@@ -24,7 +24,7 @@ from gateway.reactor.turn import Turn
 
 Steps: TypeAlias = tuple[str, ...]
 #: A value for each message, or the one that all have.
-Values: TypeAlias = "int | list[int]"
+Values: TypeAlias = "int | list[int] | list[str]"
 
 #: Messages that one line may have before it is made no longer.
 _LONG: Final = 1_000

@@ -18,6 +18,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.virtual_topics import Copied
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.rows import Rows
 from gateway.broker.journal.journal_lines import (
@@ -57,6 +58,14 @@ _ACKNOWLEDGEMENT_CONFIRMED: Final = (Step.ACKNOWLEDGEMENT_CONFIRMED.value,)
 _DELETED: Final = (Step.DELETED.value,)
 _EXPIRED: Final = (Step.EXPIRED.value,)
 _DEAD: Final = (Step.DEAD.value,)
+_NOT_COPIED: Final[dict[str, object]] = {
+    "reason": "unsubscribed",
+    "comment": "nobody subscribes to the topic",
+}
+_ONLY_COPIED: Final[dict[str, object]] = {
+    "reason": "copied",
+    "comment": "the topic has no subscription, and queues have copies",
+}
 
 
 class _Run:
@@ -170,11 +179,13 @@ class Journey:
             values: dict[str, Values] = {"sizes": sizes_of(run), "timestamps": timestamps_of(run)}
             said: dict[str, object] = {}
             steps: Steps = _PRODUCED
-            if not held and isinstance(physical, PhysicalTopic) and not physical.subscribed:
-                steps, said = (
-                    _PRODUCED + _DELETED,
-                    {"reason": "unsubscribed", "comment": "nobody subscribes to the topic"},
-                )
+            if isinstance(run, Copied):
+                self._copied(physical, run)
+                said = _copied_from(run)
+            elif not held and isinstance(physical, PhysicalTopic) and not physical.subscriptions:
+                steps, said = _PRODUCED + _DELETED, _NOT_COPIED
+                if physical.copied_to:
+                    said = _ONLY_COPIED
             self._lines.tell(
                 steps,
                 names_of(physical.destination, run, physical.identified),
@@ -185,6 +196,33 @@ class Journey:
                 run,
                 None if tracer is None else tracer.contexts(run, True),
             )
+
+    def copied(self, queue: PhysicalDestination, copies: Sequence[Message]) -> None:
+        """Note copies of messages that no client has sent just now."""
+        if isinstance(copies, Copied):
+            self._copied(queue, copies)
+            self._lines.tell(
+                _PRODUCED,
+                names_of(queue.destination, copies, queue.identified),
+                None,
+                "",
+                {"sizes": sizes_of(copies), "timestamps": timestamps_of(copies)},
+                _copied_from(copies),
+                copies,
+            )
+
+    def _copied(self, queue: PhysicalDestination, copies: Copied) -> None:
+        """Note on the originals which copies a queue gets."""
+        originals = copies.originals
+        topic = originals[0].headers.destination
+        self._lines.tell(
+            _ROUTED,
+            names_of(topic, originals, self._numbering.topics_identified),
+            None,
+            "",
+            {"target_ids": [message.message_id for message in copies]},
+            {"comment": f"copied to {queue.destination}"},
+        )
 
     def confirming(
         self, session: Confirmable, origin: Origin, done: Callable[..., None]
@@ -471,6 +509,10 @@ def _by_destination(
     for message in messages:
         parts.setdefault(message.headers.destination, []).append(message)
     return list(parts.values())
+
+
+def _copied_from(copies: Copied) -> dict[str, object]:
+    return {"comment": f"copied from {copies.originals[0].headers.destination}"}
 
 
 def _name(consumer: EmbeddedConsumer) -> str:

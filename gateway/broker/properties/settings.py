@@ -19,6 +19,8 @@ from gateway.instance.settings import (
     Octets,
     Setting,
     Settings,
+    Text,
+    Words,
 )
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
@@ -110,6 +112,19 @@ REAP_TIME: Final = Setting(
     Duration("seconds"),
     120,
     "Time after which an unused auto-created destination is removed",
+)
+VIRTUAL_TOPICS: Final = Setting(
+    "imq.virtualTopics.names",
+    Words(),
+    ("VirtualTopic.>",),
+    "Virtual topics: names, with or without wildcards, several with commas between. What is sent to one also goes to each queue that has imq.virtualTopics.prefix "
+    "before the name of the topic. Empty: no topic is virtual",
+)
+VIRTUAL_PREFIX: Final = Setting(
+    "imq.virtualTopics.prefix",
+    Text(),
+    "Consumer.*.",
+    "What the names of these queues have before the name of the topic: levels with a dot behind each, of which * is any one",
 )
 AUTO_MAX_MESSAGES: Final = Setting(
     "imq.autocreate.destination.maxNumMsgs",
@@ -295,6 +310,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     AUTOCREATE_QUEUE,
     AUTOCREATE_TOPIC,
     REAP_TIME,
+    VIRTUAL_TOPICS,
+    VIRTUAL_PREFIX,
     AUTO_MAX_MESSAGES,
     AUTO_MAX_OCTETS,
     AUTO_MAX_MESSAGE_OCTETS,
@@ -328,6 +345,8 @@ class BrokerOptions:
         ``auto_topic`` likewise.
     :param expiration_interval: seconds.
     :param reap_time: seconds.
+    :param virtual_topics: see :class:`gateway.broker.core.virtual_topics.VirtualTopics`;
+        ``virtual_prefix`` likewise.
     :param xa_timeout: seconds, 0 for none.
     :param duplicate_age: seconds.
     """
@@ -345,6 +364,8 @@ class BrokerOptions:
     auto_queue: DestinationProperties | None = _AUTO_PROPERTIES
     auto_topic: DestinationProperties | None = _AUTO_PROPERTIES
     reap_time: int = 120
+    virtual_topics: tuple[str, ...] = VIRTUAL_TOPICS.default
+    virtual_prefix: str = VIRTUAL_PREFIX.default
     selector_cost: int = SELECTOR_COST.default
     selectors_cost: int = SELECTORS_COST.default
     duplicate_count: int = 20_000
@@ -358,7 +379,7 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
     """The options that the settings of instance ``name`` ask for.
 
     :raises ValueError: a destination is named that is neither ``queue.NAME`` nor ``topic.NAME``, or
-        is a pattern.
+        is a pattern; or the prefix of virtual topics is none.
     """
     auto = DestinationProperties(
         max_num_msgs=settings[AUTO_MAX_MESSAGES],
@@ -387,6 +408,8 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         auto_queue=auto_queue if settings[AUTOCREATE_QUEUE] else None,
         auto_topic=auto if settings[AUTOCREATE_TOPIC] else None,
         reap_time=settings[REAP_TIME],
+        virtual_topics=settings[VIRTUAL_TOPICS],
+        virtual_prefix=_prefix(settings[VIRTUAL_PREFIX]),
         selector_cost=settings[SELECTOR_COST],
         selectors_cost=settings[SELECTORS_COST],
         duplicate_count=settings[DUPLICATE_COUNT],
@@ -398,6 +421,15 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
             for name in sorted(named)
         ),
     )
+
+
+def _prefix(text: str) -> str:
+    *levels, last = text.split(".")
+    if last or not levels or not all(levels) or ">" in levels:
+        raise ValueError(
+            f"{VIRTUAL_PREFIX.name}={text}: expected levels with a dot behind each, such as Consumer.*."
+        )
+    return text
 
 
 def _destination(name: str) -> Destination:

@@ -18,6 +18,11 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.limit_reports import LimitReports, UseReports
 from gateway.broker.core.refusals import Refusals
+from gateway.broker.core.virtual_topics import (
+    VirtualTopics,
+    copies_of,
+    originals_of,
+)
 from gateway.broker.core.waiting.memory import Memory, of_destination
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.names import is_wild
@@ -49,6 +54,7 @@ class Destinations(Protocol):
 
     core: Changes
     pauses: Pauses
+    virtual: VirtualTopics
     #: Properties that the settings give, by destination.
     configured: dict[Destination, DestinationProperties]
 
@@ -83,6 +89,8 @@ class Routing:
         self._destinations: Final = destinations
         #: Destinations that are paused for producers.
         self.paused: Final = destinations.pauses.producers
+        #: The queues that get copies of what is sent to virtual topics.
+        self._copied_to: Final = destinations.virtual.queues
         self._acceptance: Final = acceptance
         self._memory: Final = memory
         self._limit_reports: Final = limit_reports
@@ -113,7 +121,8 @@ class Routing:
     def route(self, messages: Sequence[Message], before: Before | None = None) -> Arrivals:
         """Find where messages go, in runs of one destination.
 
-        Messages whose duplicate ids are known are left out, see :attr:`repeats`.
+        Messages whose duplicate ids are known are left out, see :attr:`repeats`. Copies for the
+        queues of virtual topics are added: all of it can be accepted, or nothing is.
 
         :param before: see :meth:`~gateway.broker.arrivals.duplicates.DuplicateIds.sift`.
         :raises MessageRejected: for the first that may not be sent.
@@ -181,6 +190,8 @@ class Routing:
         self.repeats = None
         if identified:
             arrivals, self.repeats = acceptance.duplicates.sift(arrivals, before)
+        if self._copied_to:
+            arrivals = self._with_copies(arrivals, messages)
         for physical, _ in arrivals:
             if physical.properties.bounded:
                 try:
@@ -190,6 +201,38 @@ class Routing:
                     raise
                 break
         return arrivals
+
+    def _with_copies(self, arrivals: Arrivals, messages: Sequence[Message]) -> Arrivals:
+        """Add what goes to the queues of virtual topics.
+
+        The user needs no right there: it is the consumers' to say what they want.
+
+        :raises MessageRejected: for the first message of which a copy cannot come to a queue.
+        """
+        expanded: Arrivals = []
+        for physical, run in arrivals:
+            expanded.append((physical, run))
+            for queue, copies in copies_of(physical, run):
+                assert isinstance(queue, PhysicalQueue)
+                most = queue.properties.max_bytes_per_msg
+                for at, copy in enumerate(copies):
+                    error: MessagingError | None = None
+                    if queue.damaged:
+                        error = DestinationStopped(queue.destination)
+                    elif copy.size > most >= 0:
+                        error = MessageTooLarge(
+                            queue.destination, copy.size, "maxBytesPerMsg", most
+                        )
+                    if error is not None:
+                        self.refused(physical.destination, error)
+                        raise MessageRejected(_place(copies.originals[at], messages), error)
+                expanded.append((queue, copies))
+        if len(expanded) > len(arrivals):
+            try:
+                self._acceptance.check_fits(expanded)
+            except StorageFailed as failed:
+                raise MessageRejected(0, failed) from failed
+        return expanded
 
     def refused(self, destination: Destination, error: MessagingError) -> None:
         """Remember for operators that the user was refused something there."""
@@ -286,10 +329,15 @@ class Routing:
         return lambda topic: rules.allows(principal, Operation.CONSUME, topic)
 
 
+def _place(message: Message, messages: Sequence[Message]) -> int:
+    return next(index for index, asked in enumerate(messages) if asked is message)
+
+
 def _admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReports) -> None:
     """Whether there is room for all of these.
 
-    :param messages: those that were asked about, in order: the arrivals, and maybe others between.
+    :param messages: those that were asked about, in order: the arrivals without copies, and maybe
+        others between.
     :param reports: told of a destination that refuses.
     :raises MessageRejected: for the first that there is no room for; its place is the one in
         ``messages``.
@@ -309,13 +357,12 @@ def _admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReport
         except DestinationFull:
             count -= len(run)
             octets -= sum([message.size for message in run])
-            for message in run:
+            for message, sent in zip(run, originals_of(run), strict=True):
                 count += 1
                 octets += message.size
                 try:
                     physical.admit(count, octets)
                 except DestinationFull as error:
                     reports.refusing(physical, error)
-                    place = next(index for index, asked in enumerate(messages) if asked is message)
-                    raise MessageRejected(place, error) from error
+                    raise MessageRejected(_place(sent, messages), error) from error
         sums[physical.destination] = (count, octets)

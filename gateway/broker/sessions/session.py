@@ -22,6 +22,7 @@ from gateway.broker.core.consumers.unacknowledged import Unacknowledged
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.queue_pattern import PatternConsumer, PatternOwner
 from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.virtual_topics import originals_of
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journal.journey import Unconfirmed
@@ -290,7 +291,8 @@ class EmbeddedSession(PatternOwner):
         for physical, run in arrivals:
             if physical in self.routing.paused:
                 self._backpressure.look(physical)
-                index = next(at for at, message in enumerate(messages) if message is run[0])
+                first = originals_of(run)[0]
+                index = next(at for at, message in enumerate(messages) if message is first)
                 raise MessageRejected(index, ProducersPaused(physical.destination))
 
     def writable(self) -> bool:

@@ -188,12 +188,16 @@ class PhysicalQueue(PhysicalDestination):
 
     @property
     def busy(self) -> bool:
-        """Whether it holds messages, has consumers by its name or is paused."""
+        """Whether it holds messages, has consumers by its name or is paused.
+
+        One that gets copies of a topic's messages is always in use.
+        """
         return bool(
             self.count
             or len(self.dispatch.consumers) > self.covering
             or self.clearing
             or self.pause
+            or self.copied_from is not None
         )
 
     def evict(self, lowest_priority: bool) -> bool:

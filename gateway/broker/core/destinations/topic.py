@@ -60,7 +60,8 @@ class PhysicalTopic(PhysicalDestination):
 
     @property
     def subscribed(self) -> bool:
-        return bool(self.named or self.refresh_wild())
+        """Whether its messages go anywhere: to subscriptions, or to queues."""
+        return bool(self.named or self.refresh_wild() or self.copied_to)
 
     @property
     def covered(self) -> int:
@@ -109,7 +110,7 @@ class PhysicalTopic(PhysicalDestination):
             if accepted:
                 subscription.accept(self, accepted)
                 places.append((subscription, accepted, examined))
-        if not places and not wild and not self.named:
+        if not places and not wild and not self.named and not self.copied_to:
             self.unheard += len(run)
         return places
 

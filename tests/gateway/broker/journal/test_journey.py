@@ -567,3 +567,23 @@ def test_an_acknowledgement_is_confirmed_with_its_receipt_once_it_is_durable(
     assert told.well
     assert journal.steps == each(messages, "acknowledged", "deleted", "acknowledgement confirmed")
     assert journal.lines[-1]["subscription"] == "s1"
+
+
+def test_copies_of_a_virtual_topic_have_journeys_of_their_own(
+    stepped: Stepped, journal: Recorded
+) -> None:
+    topic, queue = Topic("VirtualTopic.a"), Queue("Consumer.x.VirtualTopic.a")
+    inbox = stepped.consume(stepped.session(), queue)
+    originals = sent(stepped, topic, 2)
+    stepped.run_until_idle()
+    stepped.acknowledge_through(inbox, 2)
+    copies = inbox.messages
+    assert journal.steps == each(originals, "produced", "deleted", "routed") | each(
+        copies, "produced", "routed", "delivered", "stored", "acknowledged", "deleted"
+    )
+    told = [line for line in journal.lines if "target_ids" in line]
+    assert [(line["destination"], line["comment"], line["target_ids"]) for line in told] == [
+        (str(topic), f"copied to {queue}", ids(copies))
+    ]
+    ended = [line for line in journal.lines if line.get("reason") == "copied"]
+    assert [line["destination"] for line in ended] == [str(topic)]
