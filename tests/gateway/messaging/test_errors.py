@@ -159,6 +159,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"withheld": ""},
     ),
     (
+        errors.SubscriptionDiffers("s", Queue("q"), "without a selector"),
+        "subscription 's' is shared, and is to queue:q without a selector",
+        {"name": "s"},
+    ),
+    (
         errors.ProviderUnavailable("closed"),
         "the provider is unavailable: closed",
         {"reason": "closed"},
