@@ -36,6 +36,10 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
         "exclusive consumers",
         "SUBSCRIBE without exclusive-consumer, or set it for the queue at the broker",
     ),
+    "shared": (
+        "shared subscriptions",
+        "SUBSCRIBE to a queue that the topic is routed to",
+    ),
     "selectors": ("selectors", "SUBSCRIBE without a selector"),
     "rejection": ("NACK", "DISCONNECT, and the message comes again"),
     "dead messages": ("NACK with requeue:false", "NACK without it"),

@@ -238,7 +238,7 @@ class AmqpSession:
                 "only the connection that created a temporary destination may consume from it",
             )
         if spec.shared_name is not None:
-            raise NotSupported("shared subscriptions that are not durable")
+            raise NotSupported("shared")
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         _check_name(destination)

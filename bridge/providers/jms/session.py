@@ -200,7 +200,7 @@ class JMSSession:
         if spec.browse and topic:
             raise InvalidDestination(destination, "only queues can be browsed")
         if spec.shared_name is not None:
-            raise NotSupported("shared subscriptions that are not durable")
+            raise NotSupported("shared")
         if spec.exclusive:
             raise NotSupported("exclusive")
         if spec.durable_name is not None:

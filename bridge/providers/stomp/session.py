@@ -212,7 +212,7 @@ class StompSession:
                 "only the connection that created a temporary destination may consume from it",
             )
         if spec.shared_name is not None:
-            raise NotSupported("shared subscriptions that are not durable")
+            raise NotSupported("shared")
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         spell(self.dialect, destination)

@@ -161,8 +161,9 @@ def front(
     """A gateway in front, with access rules."""
     folder = tmp_path_factory.mktemp("front")
     settings = behind.settings_for(folder, behind.gateway_by_stomp(there.port))
-    listener = "imq.bridge.stomp.listener.artemis"
-    settings |= {f"{listener}.port": str(free_port()), f"{listener}.profile": "artemis"}
+    for profile in ("artemis", "rabbitmq"):
+        listener = f"imq.bridge.stomp.listener.{profile}"
+        settings |= {f"{listener}.port": str(free_port()), f"{listener}.profile": profile}
     with GatewayProcess(folder, settings=settings) as gateway:
         rules = gateway.directory / "etc" / "accesscontrol.properties"
         lines = [
@@ -231,6 +232,25 @@ def test_what_a_pattern_covers_is_for_the_broker_to_say(
         error = client.expect("ERROR")
         assert error["receipt-id"] == "r"
         assert "the wildcard # before the end of a name" in error.text
+
+
+def test_the_broker_has_no_shared_subscriptions(front: GatewayProcess, name: str) -> None:
+    with closing(Client(int(front.settings["imq.bridge.stomp.listener.rabbitmq.port"]))) as client:
+        client.connect()
+        shared = {"destination": f"/topic/{name}", "id": "s", "x-queue-name": name, "receipt": "r"}
+        client.send("SUBSCRIBE", shared)
+        error = client.expect("ERROR")
+        assert error["receipt-id"] == "r"
+        assert "does not support shared subscriptions; SUBSCRIBE to a queue" in error.text
+
+
+def test_an_ack_is_of_all_before_of_the_connection(front: GatewayProcess, name: str) -> None:
+    with closing(Client(int(front.settings["imq.bridge.stomp.listener.rabbitmq.port"]))) as client:
+        client.connect()
+        client.hold(f"/queue/{name}.a", "a", ack="client-individual", id="a")
+        (second,) = client.hold(f"/queue/{name}.b", "b", ack="client", id="b")
+        client.ask("ACK", id=second["ack"])
+        assert client.left(f"/queue/{name}.a") == []
 
 
 def test_users_are_the_gateways(front: GatewayProcess) -> None:
