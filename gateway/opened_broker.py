@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
@@ -113,7 +114,8 @@ class OpenedBroker:
             wall=wall,
             tracer=self._tracing,
         )
-        tell(self._broker, self.journal)
+        self.journal.level_changed = partial(tell, self._broker, self.journal)
+        self.journal.level_changed()
         self.provider: Final = EmbeddedProvider(self._broker, users, rules, os.urandom)
         self._count_into(memory, window)
 
@@ -161,10 +163,7 @@ class OpenedBroker:
 
         The other settings of the journal are for the next start.
         """
-        level = Level(settings[LEVEL])
-        if level is not self.journal.level:
-            self.journal.level = level
-            tell(self._broker, self.journal)
+        self.journal.set_level(Level(settings[LEVEL]))
 
     def troubles(self) -> Iterator[str]:
         """Yield why clients cannot be served now, sentences."""

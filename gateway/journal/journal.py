@@ -7,20 +7,23 @@ page is made. The thread is :mod:`gateway.journal.writer`'s, the files are
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias, cast
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel
 
 from gateway.instance.settings import Boolean, Choice, Duration, Octets, Setting, Settings
 from gateway.journal.lines import Lines
-from gateway.journal.schema import Level
+from gateway.journal.schema import DEAD_STEPS, Level
 from gateway.journal.segments import Bounds, Segments
 from gateway.journal.tracer import Tracer
 from gateway.journal.writer import MOST_WAITING, RETRY, News, Writer
+
+#: Is given the fields of a line, as :meth:`Journal.add` takes them.
+Follower: TypeAlias = Callable[[Mapping[str, object]], None]
 
 LEVEL: Final = Setting(
     "imq.journal.level",
@@ -171,6 +174,13 @@ class Journal:
         self._wall: Callable[[], float] = reactor.seconds if wall is None else wall
         #: How much is told. Callers look at it before they gather anything.
         self.level = options.level
+        #: What is written; less than that where somebody follows.
+        self._kept = options.level
+        self._followers: list[Follower] = []
+        #: Lines come that are only for those who follow.
+        self._more = False
+        #: Called when :attr:`level` is another.
+        self.level_changed: Callable[[], None] = lambda: None
         #: Whether headers, and bodies, are told.
         self.headers = options.headers
         self.bodies = options.bodies
@@ -203,9 +213,53 @@ class Journal:
         """
         if "time" not in fields:
             fields["time"] = int(self._wall() * 1_000_000)
+        if self._more or self._followers:
+            for follower in self._followers:
+                follower(fields)
+            if self._more and not self._is_kept(fields):
+                return
         self._writer.add(fields, octets)
         if self._writer.asleep:
             self._rouse_later()
+
+    def set_level(self, level: Level) -> None:
+        """Write so much from now on."""
+        self._kept = level
+        self._choose_level()
+
+    def follow(self, follower: Follower) -> Callable[[], None]:
+        """Have somebody get each line as it is taken, of every step.
+
+        What is written is the same as without them, but callers have more to do.
+
+        :param follower: called on the reactor's thread, with fields that it does not change; never
+            raises.
+        :returns: what ends that. Idempotent.
+        """
+        self._followers = [*self._followers, follower]
+        self._choose_level()
+
+        def end() -> None:
+            self._followers = [each for each in self._followers if each is not follower]
+            self._choose_level()
+
+        return end
+
+    def _choose_level(self) -> None:
+        level = Level.ALL if self._followers else self._kept
+        if level is not self.level:
+            self.level = level
+            # Lines that were gathered until now come.
+            self.level_changed()
+        self._more = self._kept is not level
+
+    def _is_kept(self, fields: Mapping[str, object]) -> bool:
+        if self._kept is Level.OFF:
+            return False
+        if self._kept is Level.LINKS and "link" in fields:
+            return True
+        steps = cast(Sequence[str], fields.get("steps", ()))
+        return not DEAD_STEPS.isdisjoint(steps)
 
     def written(self) -> Deferred[None]:
         """Wait until the kernel has all lines taken until now.
@@ -242,7 +296,7 @@ class Journal:
         """How it stands."""
         writer = self._writer
         return JournalStanding(
-            self.level.value,
+            self._kept.value,
             writer.written_lines,
             writer.written_octets,
             writer.lost,

@@ -75,3 +75,36 @@ async def test_nobody_waits_for_a_journal_that_has_stopped_or_is_closed(tmp_path
     await journal.close()
     await journal.close()
     await journal.written()
+
+
+@ensureDeferred
+async def test_who_follows_gets_all_steps_and_the_files_have_what_the_level_says(
+    tmp_path: Path,
+) -> None:
+    journal = Journal(reactor, tmp_path, RUN, "test", JournalOptions(level=Level.LINKS))
+    levels: list[Level] = []
+
+    def changed() -> None:
+        levels.append(journal.level)
+        # What was gathered before the level changed comes then.
+        journal.add({"steps": ("acknowledged",), "ids": [f"gathered {len(levels)}"]})
+
+    journal.level_changed = changed
+    seen: list[Any] = []
+    end = journal.follow(lambda fields: seen.append(fields["ids"]))
+    other = journal.follow(lambda fields: None)
+    journal.add({"steps": ("produced",), "ids": ["a"]})
+    journal.add({"steps": ("sent",), "ids": ["b"], "link": "shop/orders"})
+    journal.add({"steps": ("deleted", "dead"), "ids": ["c"]})
+    # The settings are read again meanwhile.
+    journal.set_level(Level.DEAD)
+    journal.add({"steps": ("sent",), "ids": ["d"], "link": "shop/orders"})
+    assert (journal.level, journal.standing().level) == (Level.ALL, "dead")
+    for each in (end, end, other):
+        each()
+    journal.add({"steps": ("dead",), "ids": ["e"]})
+    assert levels == [Level.ALL, Level.DEAD]
+    assert seen == [["gathered 1"], ["a"], ["b"], ["c"], ["d"]]
+    await journal.close()
+    kept = [line["ids"] for line in lines_of(tmp_path)]
+    assert kept == [["gathered 1"], ["b"], ["c"], ["e"]]
