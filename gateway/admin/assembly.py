@@ -57,6 +57,7 @@ from gateway.admin.service.settings import (
     VIEWERS,
     AdminOptions,
 )
+from gateway.admin.service.trace_resources import TraceResources
 from gateway.admin.service.why_resources import StandbyWhyResources, WhyResources
 from gateway.admin.why.explain import Explanations, Sources
 from gateway.bridge_definitions import BridgeDefinitions
@@ -193,6 +194,7 @@ def admin_service(
             ),
             WhyResources(explanations),
             SearchResources(MessageSearch(reactor, provider.broker), explanations),
+            TraceResources(reactor, journal, partial(_connected, provider)),
             AccountResources(_accounts(reactor, configuration, admission)),
             DefinitionResources(
                 BridgeDefinitions(
@@ -361,6 +363,10 @@ def _owners(bridges: BridgeServiceManager) -> dict[int, str]:
 
 def _stomp_service(bridges: BridgeServiceManager) -> StompService | None:
     return next((stomp.service for stomp in _stomp(bridges)), None)
+
+
+def _connected(provider: EmbeddedProvider, number: int) -> bool:
+    return any(each.number == number for each in list(provider.connections))
 
 
 def _listeners(bridges: BridgeServiceManager) -> ListenerResources:

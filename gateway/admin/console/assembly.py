@@ -19,6 +19,7 @@ from gateway.admin.console.messages import message_views
 from gateway.admin.console.overview import Overview, overview_views
 from gateway.admin.console.sessions import Sessions
 from gateway.admin.console.site import Console
+from gateway.admin.console.traces import TRACE_ACTIONS, trace_views
 from gateway.admin.console.transactions import TRANSACTION_ACTIONS, transaction_views
 from gateway.admin.service.requests import Routes
 from gateway.admin.service.service import Identify, MakePages
@@ -60,8 +61,9 @@ def console(
                 *bridge_views(routes, explained, now_ms),
                 *connection_views(paging, explained, now_ms),
                 *transaction_views(routes, now_ms),
+                *trace_views(routes, now_ms),
             ],
-            {**ACTIONS, **MESSAGE_ACTIONS, **TRANSACTION_ACTIONS},
+            {**ACTIONS, **MESSAGE_ACTIONS, **TRANSACTION_ACTIONS, **TRACE_ACTIONS},
             settings[TLS_ENABLED],
             Logger(namespace="gateway.admin"),
         )

@@ -51,6 +51,7 @@ _OPERATED: Final = (
     "/v1/links",
     "/v1/message",
     "/v1/services",
+    "/v1/traces",
     "/v1/transactions",
 )
 #: What those see who only look, and only administrators change.
