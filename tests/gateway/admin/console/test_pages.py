@@ -118,7 +118,7 @@ def test_a_destination_is_made_paused_limited_and_destroyed(pages: Pages, served
     assert "maxNumMsgs" in refused
     pages.follow("Destroy")
     pages.browser.until("document.querySelector('dialog').open")
-    pages.browser.click("dialog button.main")
+    pages.confirm()
     pages.until_text("It is destroyed.", "dialog")
     pages.follow("Close")
     pages.browser.until("location.pathname === '/console/destinations'")
@@ -155,7 +155,7 @@ def test_links_show_their_state_and_obey(pages: Pages, served: Served) -> None:
     pages.browser.press("Enter", 13)
     pages.browser.until("document.querySelector('dialog').open")
     assert "imqbridgemgr pause link -bn shop -ln moving" in pages.text("dialog")
-    pages.browser.click("dialog button.main")
+    pages.confirm()
     pages.until_text("It is PAUSED.", "dialog")
     pages.follow("Close")
     pages.browser.until("document.getElementById('act-resume-link-shop-moving') !== null")
@@ -165,7 +165,7 @@ def test_links_show_their_state_and_obey(pages: Pages, served: Served) -> None:
     pages.browser.run("document.getElementById('act-resume-link-shop-moving').focus()")
     pages.browser.press("Enter", 13)
     pages.browser.until("document.querySelector('dialog').open")
-    pages.browser.click("dialog button.main")
+    pages.confirm()
     pages.until_text("It is STARTED.", "dialog")
 
 
@@ -184,7 +184,7 @@ def test_a_connection_says_what_it_holds_and_is_ended(pages: Pages, served: Serv
         pages.follow("Destroy")
         pages.browser.until("document.querySelector('dialog').open")
         assert f"imqcmd destroy cxn -n {number}" in pages.text("dialog")
-        pages.browser.click("dialog button.main")
+        pages.confirm()
         pages.until_text("It is ended.", "dialog")
         assert "an administrator has ended the connection" in consumer.frame()["message"]
         pages.follow("Close")
@@ -215,7 +215,7 @@ def test_dead_messages_are_grouped_looked_at_and_replayed(pages: Pages, served: 
     assert "secret" not in pages.browser.run("document.documentElement.outerHTML")
     pages.follow("Show the body")
     pages.browser.until("document.querySelector('dialog').open")
-    pages.browser.click("dialog button.main")
+    pages.confirm()
     pages.until_text("secret <b>one</b>", "dialog pre")
     pages.follow("Close")
     there = f"http://127.0.0.1:{served.port}/v1/message/body"
@@ -230,7 +230,7 @@ def test_dead_messages_are_grouped_looked_at_and_replayed(pages: Pages, served: 
     pages.follow("Look what it would do")
     pages.until_text("It would take 1 of 1 messages.", "dialog")
     pages.until_text("-to queue:again -limit 1", "dialog")
-    pages.browser.click("dialog button.main")
+    pages.confirm()
     pages.until_text("1 messages were replayed.", "dialog")
     with client(served) as consumer:
         assert consumer.left("/queue/again") == ["secret <b>one</b>"]
