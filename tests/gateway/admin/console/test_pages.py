@@ -290,6 +290,9 @@ def test_nothing_comes_from_elsewhere(pages: Pages, served: Served) -> None:
 
 def test_a_stream_ends_with_its_session(pages: Pages) -> None:
     pages.go("/console/")
+    # The stream is open when the page has followed once.
+    at = pages.browser.run("document.getElementById('figures').dataset.at")
+    pages.browser.until(f"document.getElementById('figures').dataset.at !== '{at}'")
     pages.browser.run(
         "fetch('/console/logout', {method: 'POST', body: new URLSearchParams(new FormData(document.querySelector('.who')))}).then(() => 0)"
     )
