@@ -242,6 +242,11 @@ class FrontConnection:
         """:raises ProviderUnavailable: it is closed or lost."""
         check_open(self._error)
 
+    def exists(self, destination: Destination) -> bool | None:
+        # Brokers behind the gateway do not tell.
+        way = self.routes.way(destination)
+        return self._identity.exists(destination) if way is None else None
+
     def session(self, mode: Mode) -> FrontSession:
         self.check_open()
         session = FrontSession(self, mode)

@@ -357,6 +357,9 @@ class HeldConnection:
         """The session is closed."""
         self._sessions.pop(session, None)
 
+    def exists(self, destination: Destination) -> bool | None:
+        return None
+
     def session(self, mode: Mode) -> HeldSession:
         self.check_open()
         session = HeldSession(self, self._clock, mode)

@@ -282,6 +282,9 @@ class SharedConnection:
         """:raises ProviderUnavailable: it is closed or lost."""
         check_open(self.error)
 
+    def exists(self, destination: Destination) -> bool | None:
+        return None
+
     def session(self, mode: Mode) -> SharedSession | LentSession:
         self.check_open()
         if mode is Mode.INDIVIDUAL and not self.line.provider.capabilities.individual:

@@ -261,6 +261,9 @@ class Connection(Protocol):
         It is False if the provider does not say, and may change while the connection is open.
         """
 
+    def exists(self, destination: Destination) -> bool | None:
+        """Whether there is that destination now; None: it does not tell."""
+
     def session(self, mode: Mode) -> Session:
         """Make a session; cheap.
 

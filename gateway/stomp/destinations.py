@@ -65,6 +65,21 @@ class LocalTemporary(NamedTuple):
     name: str
 
 
+class Unrouted(NamedTuple):
+    """A name alone: whether it is a queue's is for what there is to say.
+
+    :param queue: it is this where there is this.
+    """
+
+    queue: Destination
+    topic: Destination
+
+
+def is_unrouted(text: str) -> bool:
+    """Whether a destination of Artemis' clients is a name alone."""
+    return bool(text) and not text.startswith("/") and "::" not in text
+
+
 def split(text: str) -> list[str]:
     """Return the destinations that a SEND names, each as a text.
 
@@ -117,7 +132,7 @@ class Source(NamedTuple):
 class Naming(Protocol):
     """What clients call destinations."""
 
-    def parse(self, text: str, header: str) -> Destination | LocalTemporary:
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted:
         """Return what a header value of a client means.
 
         :param header: the header's name, for the error.
@@ -162,7 +177,7 @@ class PlainNames:
         #: and go.
         self._parsed: Final[dict[str, Destination]] = {}
 
-    def parse(self, text: str, header: str) -> Destination | LocalTemporary:
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted:
         """See :meth:`Naming.parse`."""
         known = self._parsed.get(text)
         if known is not None:
@@ -223,8 +238,21 @@ class PlainNames:
         )
 
 
-class HashNames(PlainNames):
-    """Plain names; ``#`` in those of subscriptions is Artemis' wildcard."""
+class ArtemisNames(PlainNames):
+    """Plain names, and addresses alone; ``#`` is a wildcard."""
+
+    def __init__(self) -> None:
+        super().__init__(bare=True, dead="DLQ", qualified=True)
+
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted:
+        """See :meth:`Naming.parse`."""
+        if not is_unrouted(text):
+            return super().parse(text, header)
+        queue = super().parse(f"/queue/{text}", header)
+        topic = super().parse(f"/topic/{text}", header)
+        assert isinstance(queue, Destination)
+        assert isinstance(topic, Destination)
+        return Unrouted(queue, topic)
 
     def source(self, destination: Destination) -> Source:
         """See :meth:`Naming.source`."""
@@ -322,6 +350,9 @@ class Temporaries:
         found = self._naming.parse(text, header)
         if isinstance(found, Destination):
             return found
+        if isinstance(found, Unrouted):
+            # Where the provider does not tell, it is a queue.
+            return found.topic if self._connection.exists(found.queue) is False else found.queue
         known = self._named.get(found)
         if known is not None:
             return known

@@ -79,6 +79,18 @@ PROFILE: Final = Setting(
     OPENMQ.name,
     "The server whose habits its clients find; also for tcp and tls. Without it as imq.bridge.stomp.profile says.",
 )
+ANYCAST: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.anycastPrefix",
+    Words(),
+    (),
+    "Artemis' anycastPrefix: how clients begin names of queues, as jms.queue. or /queue/; for the profile artemis, also for tcp and tls",
+)
+MULTICAST: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.multicastPrefix",
+    Words(),
+    (),
+    "Artemis' multicastPrefix: how clients begin names of topics, as jms.topic. or /topic/; for the profile artemis, also for tcp and tls",
+)
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PORT,
     ADDRESS,
@@ -89,9 +101,11 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     ORIGINS,
     PROXIES,
     PROFILE,
+    ANYCAST,
+    MULTICAST,
 )
 #: What the listeners ``tcp`` and ``tls`` may have, too.
-_OF_ALL: Final = (PROXIES, PROFILE)
+_OF_ALL: Final = (PROXIES, PROFILE, ANYCAST, MULTICAST)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -156,7 +170,7 @@ def read_listeners(
     for name in (TCP, TLS):
         given = [each for each in SETTINGS if each not in _OF_ALL and settings.is_given(each, name)]
         if given:
-            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies and .profile here"
+            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies, .profile and prefixes here"
             raise SettingsError([settings.problem(given[0], wanted, name)])
         names.pop(name, None)
     return tuple(
@@ -174,8 +188,20 @@ def read_listeners(
 def read_profile(
     settings: Settings, name: str, profiles: Mapping[str, Profile], default: Profile
 ) -> Profile:
-    """Return the profile of a listener."""
-    return profiles[settings.named(PROFILE, name)] if settings.is_given(PROFILE, name) else default
+    """Return the profile of a listener.
+
+    :raises SettingsError: it has prefixes, and its profile does not know them.
+    """
+    profile = default
+    if settings.is_given(PROFILE, name):
+        profile = profiles[settings.named(PROFILE, name)]
+    prefixes: tuple[Setting[Any], ...] = (ANYCAST, MULTICAST)
+    for setting in prefixes:
+        if settings.named(setting, name) and not profile.routing_types:
+            wanted = f"imq.bridge.stomp.listener.{name}.profile=artemis, too; the profile {profile.name} has no such prefixes"
+            raise SettingsError([settings.problem(setting, wanted, name)])
+    anycast, multicast = settings.named(ANYCAST, name), settings.named(MULTICAST, name)
+    return profile.with_prefixes(anycast, multicast)
 
 
 def read_proxies(settings: Settings, name: str) -> Proxies:

@@ -7,13 +7,14 @@ goes its own way. A profile sets all of it together, so that an application move
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from gateway.messaging.errors import MessagingError
 from gateway.stomp.brokers import DURABLE_NAMES
-from gateway.stomp.destinations import PLAIN, HashNames, Naming, PlainNames
+from gateway.stomp.destinations import PLAIN, ArtemisNames, Naming, PlainNames
 from gateway.stomp.error_frames import OWN, SPOKEN, Wording, refusal_of
 from gateway.stomp.header_roles import varying
 from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
@@ -23,6 +24,11 @@ from gateway.stomp.wire import STRICT, Leniency, Varying, Version
 
 _NEVER: Final[frozenset[Version]] = frozenset()
 _ALWAYS: Final = frozenset(Version)
+
+
+#: Artemis' routing types: one consumer gets a message, or each.
+ANYCAST: Final = "ANYCAST"
+MULTICAST: Final = "MULTICAST"
 
 
 class Nack(Enum):
@@ -60,7 +66,10 @@ class Profile:
     :param naming: what destinations are called.
     :param composites: commas separate destinations, of SUBSCRIBE as of SEND; else only those of SEND
         that have prefixes.
-    :param routing_types: ``destination-type`` and ``subscription-type`` say what a bare name is of.
+    :param routing_types: ``destination-type`` and ``subscription-type`` say what a bare name is of;
+        where they do not, what there is does.
+    :param prefixes: how names begin, the longest first, and the routing type that stands for; an
+        operator's.
     :param message_types: ``amq-msg-type`` tells text from bytes.
     :param maps: ``transformation`` tells that a text is a map.
     :param persistent: messages are, where SEND does not say it.
@@ -126,6 +135,7 @@ class Profile:
     naming: Naming = PLAIN
     composites: bool = False
     routing_types: bool = False
+    prefixes: tuple[tuple[str, str], ...] = ()
     message_types: bool = False
     maps: bool = False
     persistent: bool = True
@@ -186,6 +196,16 @@ class Profile:
             server=server or f"{self.product} stomp-gateway/{version}".lstrip(),
             join_acknowledgements=self.join_acknowledgements if join is None else join,
         )
+
+    def with_prefixes(self, anycast: Sequence[str], multicast: Sequence[str]) -> Profile:
+        """Return the profile with prefixes of names.
+
+        :param anycast: those of queues, and
+        :param multicast: those of topics.
+        """
+        named = [(each, ANYCAST) for each in anycast] + [(each, MULTICAST) for each in multicast]
+        longest_first = sorted(named, key=lambda each: len(each[0]), reverse=True)
+        return replace(self, prefixes=tuple(longest_first))
 
 
 def survives(profile: Profile, error: BaseException, version: Version) -> bool:
@@ -260,7 +280,7 @@ ARTEMIS: Final = Profile(
     default_user="guest",
     wanted_beats=30_000,
     tells_unasked=False,
-    naming=HashNames(bare=True, dead="DLQ", qualified=True),
+    naming=ArtemisNames(),
     routing_types=True,
     persistent=False,
     reply_to_as_text=True,

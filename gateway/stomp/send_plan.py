@@ -32,13 +32,15 @@ from gateway.stomp.header_roles import (
 )
 from gateway.stomp.map_texts import FORMS, read_map
 from gateway.stomp.map_texts import REFUSED as REFUSED_FORMS
-from gateway.stomp.profiles import OPENMQ, Profile
+from gateway.stomp.profiles import ANYCAST, MULTICAST, OPENMQ, Profile
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 from gateway.stomp.wire import Head, ShapedHead
 
 #: From the text of a header and the header's name to the destination it means; raises
 #: CommandRefused.
 Resolve = Callable[[str, str], Destination]
+
+_BEGINNINGS: Final = {ANYCAST: "/queue/", MULTICAST: "/topic/"}
 
 
 class SendPlan:
@@ -53,6 +55,8 @@ class SendPlan:
     :ivar envelope: the body claims to be a message in an envelope.
     :ivar copies: the headers for the other destinations, where SEND names several.
     :ivar form: the body is a map, written in this form; "" for another body.
+    :ivar unrouted: the destination, where it is a name alone, and what there is decides what it is
+        of; "" for another.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
     :ivar plain: one destination, and neither expiry nor envelope: nothing to do but to make the
         message and send it.
@@ -69,6 +73,7 @@ class SendPlan:
         "plain",
         "text",
         "ttl",
+        "unrouted",
     )
 
     def __init__(
@@ -81,6 +86,7 @@ class SendPlan:
         envelope: bool,
         personal: bool,
         form: str = "",
+        unrouted: str = "",
     ) -> None:
         self.headers: Final = headers
         self.copies: Final = copies
@@ -91,7 +97,8 @@ class SendPlan:
         self.personal: Final = personal
         self.form: Final = form
         self.text: Final = headers.body_type is BodyType.TEXT
-        self.plain: Final = not copies and not expires and not ttl and not envelope and not form
+        self.unrouted: Final = unrouted
+        self.plain: Final = not (copies or expires or ttl or envelope or form or unrouted)
 
 
 def plan_send(
@@ -159,8 +166,15 @@ def plan_send(
         split = destinations.split_composite if profile.composites else destinations.split
         texts = split(destination) or [destination]
         destination = texts[0]
+    destination = routed(destination, given, "destination-type", profile)
+    unrouted = ""
+    if profile.routing_types:
+        if any(map(destinations.is_unrouted, texts)):
+            personal = True
+        elif destinations.is_unrouted(destination):
+            unrouted = destination
     headers = Headers(
-        resolve(routed(destination, given, "destination-type", profile), "destination"),
+        resolve(destination, "destination"),
         body_type=_body_type(head, profile),
         persistent=profile.persistent if persistent is None else client_headers.boolean(persistent),
         priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
@@ -181,17 +195,26 @@ def plan_send(
     )
     copies = _copies(headers, texts, resolve) if len(texts) > 1 else ()
     form = "" if envelope else form
-    return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal, form)
+    return SendPlan(headers, copies, expires, ttl, expiring, envelope, personal, form, unrouted)
 
 
 def routed(text: str, given: Mapping[str, str], header: str, profile: Profile) -> str:
     """Return a destination with the prefix that its routing type stands for.
 
-    :param header: that says the type.
+    :param header: that says the type; without it a prefix of Artemis' says it, if there is one.
     """
-    if profile.routing_types and given.get(header) == "MULTICAST" and not text.startswith("/"):
-        return f"/topic/{text}"
-    return text
+    if not profile.routing_types:
+        return text
+    kind, name = given.get(header, ""), ""
+    for prefix, stands_for in profile.prefixes:
+        if text.startswith(prefix) and text != prefix:
+            name = text.removeprefix(prefix)
+            kind = kind if kind in _BEGINNINGS else stands_for
+            break
+    if not name and not text.startswith("/"):
+        name = text
+    beginning = _BEGINNINGS.get(kind)
+    return text if beginning is None or not name else beginning + name
 
 
 def _body_type(head: Head, profile: Profile) -> BodyType:

@@ -73,6 +73,9 @@ class AmqpConnection:
 
     # --- the seam
 
+    def exists(self, destination: Destination) -> bool | None:
+        return None
+
     def session(self, mode: Mode) -> AmqpSession:
         self.state.check_open()
         if mode is Mode.TRANSACTED and not self._peer.transactions:

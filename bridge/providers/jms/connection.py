@@ -218,6 +218,9 @@ class JMSConnection:
 
     # --- the seam
 
+    def exists(self, destination: Destination) -> bool | None:
+        return None
+
     def session(self, mode: Mode) -> JMSSession:
         self._scope.check_open()
         if not self._opened.plain:

@@ -77,6 +77,9 @@ class BrokerConnection:
 
     # --- the seam
 
+    def exists(self, destination: Destination) -> bool | None:
+        return None
+
     def session(self, mode: Mode) -> StompSession:
         self.state.check_open()
         dialect = self._dialect

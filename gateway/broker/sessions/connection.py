@@ -111,6 +111,10 @@ class EmbeddedConnection:
     def administers(self) -> bool:
         return self.routing.administers
 
+    def exists(self, destination: Destination) -> bool:
+        broker = self.broker
+        return broker.find(destination) is not None or destination in broker.configured
+
     # --- sessions
 
     def session(self, mode: Mode) -> EmbeddedSession:

@@ -109,11 +109,14 @@ class Sending:
         plan = None if shaped is None else shaped.meaning.plan
         own = head.headers if shaped is None else shaped.own_headers()
         if not isinstance(plan, SendPlan):
-            # With the frame's own headers, since its own ``expires`` goes before ``ttl``.
-            known = head if shaped is None else shaped.meaning.head(own)
-            plan = plan_send(known, self._resolve, self._connection.administers, self._profile)
-            if shaped is not None and not plan.personal:
-                shaped.meaning.plan = plan
+            plan = self._plan(head, own)
+        if plan.unrouted:
+            pending, found = self.pending, plan.headers.destination
+            # What is on its way may make a queue of that name.
+            if pending and pending[-1].headers.destination != found and not self._sent():
+                return False
+            if self._resolve(plan.unrouted, "destination") != found:
+                plan = self._plan(head, own)
         if plan.text:
             check_text(body)
         transaction = own.get("transaction")
@@ -151,6 +154,18 @@ class Sending:
         self.pending += messages
         return True
 
+    def _plan(self, head: Head, own: dict[str, str]) -> SendPlan:
+        """Work out what a SEND means, and keep that for others that say the same.
+
+        :param own: the frame's own headers: its ``expires`` goes before a ``ttl`` of others.
+        """
+        shaped = head if isinstance(head, ShapedHead) else None
+        known = head if shaped is None else shaped.meaning.head(own)
+        plan = plan_send(known, self._resolve, self._connection.administers, self._profile)
+        if shaped is not None and not plan.personal:
+            shaped.meaning.plan = plan
+        return plan
+
     def _message(
         self, plan: SendPlan, headers: Headers, body: bytes, expires: int | None
     ) -> Message:
@@ -160,8 +175,12 @@ class Sending:
         message = Message(headers, body, expires=expires or 0)
         return message if self._transforming is None else self._transforming.incoming(message)
 
+    def _sent(self) -> bool:
+        """Give the run to the provider; :returns: whether nothing of it is kept."""
+        return self.flush() and not self.kept
+
     def _retarget(self, target: ProviderSession) -> bool:
-        if not self.flush() or self.kept:
+        if not self._sent():
             return False
         self._target = target
         self.direct = target is self.session and self._transforming is None

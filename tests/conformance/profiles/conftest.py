@@ -20,15 +20,22 @@ FULL = [f"profiles.full.{profile}{version}" for profile in PROFILES for version 
 Join = Callable[..., Client]
 
 
+#: A listener with Artemis' habits, and prefixes of addresses.
+PREFIXED = "prefixed"
+
+
 @pytest.fixture(scope="package")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     """The port of each profile's listener."""
-    ports = {profile: free_port() for profile in PROFILES}
+    ports = {profile: free_port() for profile in (*PROFILES, PREFIXED)}
     settings = {
         f"imq.bridge.stomp.listener.{profile}.{name}": value
         for profile, port in ports.items()
         for name, value in (("port", str(port)), ("profile", profile))
     }
+    settings[f"imq.bridge.stomp.listener.{PREFIXED}.profile"] = "artemis"
+    settings[f"imq.bridge.stomp.listener.{PREFIXED}.anycastPrefix"] = "jms.queue.,jms."
+    settings[f"imq.bridge.stomp.listener.{PREFIXED}.multicastPrefix"] = "jms.topic."
     settings["imq.bridge.stomp.setJMSXUserID"] = "true"
     for full in FULL:
         settings[f"imq.destination.queue.{full}.maxNumMsgs"] = "1"

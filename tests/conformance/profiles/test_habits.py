@@ -134,6 +134,43 @@ def test_selectors_name_headers_with_hyphens(join: Join, name: str, profile: str
     assert [each.text for each in client.messages(10)] == [str(each) for each in range(1, 20, 2)]
 
 
+@pytest.mark.parametrize(
+    ("destination", "type", "kind"),
+    [
+        ("jms.queue.{}", "", "queue"),
+        ("jms.{}", "", "queue"),
+        ("jms.topic.{}", "", "topic"),
+        ("jms.queue.{}", "MULTICAST", "topic"),
+        ("jms.topic.{}", "ANYCAST", "queue"),
+        ("/queue/{}", "", "queue"),
+        ("/topic/{}", "", "topic"),
+        ("{}", "ANYCAST", "queue"),
+        ("{}", "MULTICAST", "topic"),
+    ],
+)
+def test_artemis_prefixes(join: Join, name: str, destination: str, type: str, kind: str) -> None:
+    client, other = join("prefixed"), join("openmq")
+    other.subscribe(f"/{kind}/{name}")
+    named = destination.format(name)
+    sent = {"destination": named, "reply-to": "jms.queue.answers"}
+    client.ask("SEND", {**sent, **({"destination-type": type} if type else {})}, "there")
+    assert other.message().text == "there"
+    other.ask("UNSUBSCRIBE", id="s")
+    asked = {"destination": named, "id": "s"}
+    client.ask("SUBSCRIBE", {**asked, **({"subscription-type": type} if type else {})})
+    client.send("SEND", {**sent, **({"destination-type": type} if type else {})}, "here")
+    message = client.message()
+    assert (message.text, message["destination"]) == ("here", named)
+    assert message["reply-to"] == "jms.queue.answers"
+
+
+def test_artemis_prefixes_go_before_wildcards(join: Join, name: str) -> None:
+    client, sender = join("prefixed"), join("openmq")
+    client.ask("SUBSCRIBE", {"destination": f"jms.topic.{name}.#", "id": "s"})
+    sender.put(f"/topic/{name}.a", "a")
+    assert client.message().text == "a"
+
+
 @pytest.mark.parametrize("text", ["::", "queue::", "a::b::c"])
 def test_artemis_refuses_incomplete_names(join: Join, text: str) -> None:
     client = join("artemis", "1.1")

@@ -18,6 +18,37 @@ def test_artemis_routes_each_message_by_its_type(join: Join, name: str) -> None:
     assert [each["n"] for each in client.messages(MANY)] == [str(each) for each in range(MANY)]
 
 
+def test_artemis_sends_to_what_there_is_each_time(join: Join, name: str) -> None:
+    """A name alone is a topic until there is the queue, whoever makes it."""
+    client, other = join("artemis"), join("openmq")
+    other.subscribe(f"/topic/{name}", id="topic")
+    for number in range(MANY):
+        client.send("SEND", {"destination": name}, str(number))
+    assert [each.text for each in other.messages(MANY)] == [str(each) for each in range(MANY)]
+    other.subscribe(f"/queue/{name}", id="queue")
+    for number in range(MANY):
+        client.send("SEND", {"destination": name}, str(number))
+    messages = other.messages(MANY)
+    assert {each["subscription"] for each in messages} == {"queue"}
+    assert [each.text for each in messages] == [str(each) for each in range(MANY)]
+
+
+def test_artemis_finds_the_queue_that_was_made_just_before(join: Join, name: str) -> None:
+    """All frames come at once."""
+    client = join("artemis")
+    frames = [
+        b"SEND\ndestination:%b\ndestination-type:%b\n\n%d\0"
+        % (name.encode() + b".%d" % number, kind, turn)
+        for number in range(MANY)
+        for turn, kind in enumerate((b"ANYCAST", b"none yet"))
+    ]
+    client.write(b"".join(frames))
+    client.sync()
+    for number in range(MANY):
+        client.subscribe(f"/queue/{name}.{number}", id=str(number))
+        assert [each.text for each in client.messages(2)] == ["0", "1"]
+
+
 def test_activemq_types_each_message(join: Join, name: str) -> None:
     client = join("activemq")
     client.subscribe(f"/queue/{name}")

@@ -11,15 +11,50 @@ from tests.conformance.profiles.conftest import Join
 from tests.conformance.profiles.rows import answer, row
 
 
-@row("a name alone, ``orders``", openmq="ERROR", standard="ERROR", others="is a queue")
+@row(
+    "a name alone, ``orders``",
+    openmq="ERROR",
+    standard="ERROR",
+    artemis="is a queue if there is one, else a topic",
+    others="is a queue",
+)
 def test_bare_names(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
+    if profile == "artemis":
+        hearer = join("openmq")
+        hearer.subscribe(f"/topic/{name}")
+        client.ask("SEND", {"destination": name}, "heard")
+        assert hearer.message().text == "heard"
+        hearer.put(f"/queue/{name}", "first")
     client.send("SEND", {"destination": name, "receipt": "r"}, "body")
     assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
     if cell != "ERROR":
         with_prefix = join("openmq")
         with_prefix.subscribe(f"/queue/{name}")
-        assert with_prefix.message().text == "body"
+        expected = ["first"] * (profile == "artemis") + ["body"]
+        assert [each.text for each in with_prefix.messages(len(expected))] == expected
+
+
+@row(
+    "SUBSCRIBE to a name alone",
+    openmq="ERROR",
+    standard="ERROR",
+    artemis="is to a queue if there is one, else to a topic",
+    others="is to a queue",
+)
+def test_bare_sources(join: Join, name: str, profile: str, cell: str) -> None:
+    client, sender = join(profile), join("openmq")
+    client.send("SUBSCRIBE", {"destination": name, "id": "s", "receipt": "r"})
+    assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+    if cell == "ERROR":
+        return
+    if profile == "artemis":
+        sender.put(f"/topic/{name}", "heard")
+        assert client.message().text == "heard"
+    sender.put(f"/queue/{name}", "waits")
+    if profile == "artemis":
+        client.ask("SUBSCRIBE", {"destination": name, "id": "t"})
+    assert client.message().text == "waits"
 
 
 @row("``reply-to`` that is no destination", openmq="ERROR", standard="ERROR", others="goes through")

@@ -42,6 +42,9 @@ class _Pair:
         self.user = ""
         self.administers = False
 
+    def exists(self, destination: Destination) -> bool | None:
+        return None
+
     def session(self, mode: Mode) -> Session:
         return self._plain.session(mode)
 

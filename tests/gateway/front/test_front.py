@@ -253,6 +253,18 @@ def test_an_ack_is_of_all_before_of_the_connection(front: GatewayProcess, name: 
         assert client.left(f"/queue/{name}.a") == []
 
 
+def test_a_name_alone_is_a_queue_where_the_broker_does_not_tell(
+    front: GatewayProcess, there: GatewayProcess, name: str
+) -> None:
+    """To Artemis it is a topic's unless there is the queue."""
+    port = int(front.settings["imq.bridge.stomp.listener.artemis.port"])
+    with closing(Client(port)) as client, closing(Client(there.port)) as receiver:
+        client.connect("1.1")
+        receiver.connect("1.2")
+        client.put(name, "there")
+        assert receiver.left(f"/queue/{name}") == ["there"]
+
+
 def test_users_are_the_gateways(front: GatewayProcess) -> None:
     with closing(Client(front.port)) as client:
         client.send(

@@ -134,6 +134,9 @@ class RecordingConnection:
         self.administers = False
         self._temporaries = 0
 
+    def exists(self, destination: Destination) -> bool | None:
+        return None
+
     def session(self, mode: Mode) -> RecordingSession:
         if mode is Mode.TRANSACTED and not self.provider.capabilities.transacted:
             raise NotSupported("transactions")

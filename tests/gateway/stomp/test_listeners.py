@@ -51,6 +51,24 @@ def test_a_listener_has_what_its_settings_say() -> None:
     assert _options("tcp.proxies=::1,10.0.0.5") == _options("tcp.proxies=10.0.0.5, ::1")
 
 
+def test_prefixes_are_of_artemis_only() -> None:
+    options = _options(
+        "tcp.profile=artemis",
+        "tcp.anycastPrefix=jms.queue., jms.",
+        "tcp.multicastPrefix=jms.topic.",
+        "tls.profile=artemis",
+    )
+    assert options.tcp_profile.prefixes == (
+        ("jms.queue.", "ANYCAST"),
+        ("jms.topic.", "MULTICAST"),
+        ("jms.", "ANYCAST"),
+    )
+    assert options.tls_profile.prefixes == ()
+    for profile in ("openmq", "activemq"):
+        with pytest.raises(SettingsError, match=r"listener\.a\.profile=artemis, too"):
+            _options("a.port=1", f"a.profile={profile}", "a.multicastPrefix=topic/")
+
+
 def test_whether_clients_must_show_a_certificate_is_asked_of_each_listener() -> None:
     lines = [
         "a.port=1",

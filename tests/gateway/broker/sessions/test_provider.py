@@ -54,6 +54,17 @@ async def client(deployment: Deployment) -> AsyncIterator[Client]:
     yield await deployment.connect(client_id="me")
 
 
+@pytest_twisted.ensureDeferred
+async def test_a_connection_tells_what_there_is(deployment: Deployment, client: Client) -> None:
+    limited = LIMITED[LimitBehavior.REMOVE_OLDEST]
+    exists = client.connection.exists
+    assert [exists(each) for each in (Q, T, limited)] == [False, False, True]
+    session = client.session()
+    session.send([text(Q, "a")])
+    client.consumer(session, T)
+    assert [exists(each) for each in (Q, T, Topic("q"))] == [True, True, False]
+
+
 async def the_dead(client: Client) -> list[tuple[str, object, object]]:
     """Return text, reason and delivery count of each dead message."""
     dead = client.consumer(client.session(), Queue("mq.sys.dmq"))
