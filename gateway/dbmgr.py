@@ -43,6 +43,7 @@ from gateway.instance.command_line import (
 from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import SettingsError
+from gateway.journal import chain
 from gateway.standing_orders import read_orders, write_orders
 from gateway.store_copies import read_log
 from gateway.transaction_log import PlainLog, own_logs, set_aside
@@ -325,6 +326,34 @@ def check(chosen: Chosen) -> int:
     )
     click.echo(f"{layout.messages} is whole: {report.messages} messages. It {how}.")
     return 0
+
+
+@command.command()
+@click.argument("what", type=click.Choice(["journal"]), metavar="journal", expose_value=False)
+@click.option(
+    "-dir", "--dir", "folder", type=PATH, help="Another folder with the journal, such as a copy."
+)
+@click.option(
+    "-head", "--head", help="What the chain must end in, or have in it: as it was told before."
+)
+@with_instance
+def verify(varhome: Path, instance: str, folder: Path | None, head: str | None) -> int:
+    """Compare the journal's segments with their chain of hashes.
+
+    It may run while the gateway does. Nothing is changed.
+    """
+    journal = folder or Layout(varhome.absolute(), instance).journal
+    try:
+        verified = chain.verify(journal, head)
+    except OSError as error:
+        raise CommandRefused(str(error)) from error
+    for problem in verified.problems:
+        click.echo(problem)
+    click.echo(f"Segments as they were chained: {verified.segments}")
+    if verified.found:
+        click.echo(f"Of them found whole, so vouched for since then only: {verified.found}")
+    click.echo(f"Head of the chain: {verified.head}")
+    return 1 if verified.problems else 0
 
 
 def _work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway import dbmgr
 from gateway.journal.schema import HEAD, OPEN
 from tests.crash.client import Client, Frame, encode
 from tests.crash.waiting import log_of, reload, until, until_logged
@@ -303,3 +304,31 @@ def test_old_segments_go_at_a_start(start_gateway: Callable[..., GatewayProcess]
     gateway.restart()
     until(lambda: not old.exists(), "it was kept")
     assert new.exists()
+
+
+def test_a_chain_vouches_for_the_segments_of_a_gateway_that_was_killed(
+    start_gateway: Callable[..., GatewayProcess], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = start_gateway(settings=ALL | {"imq.journal.chain": "true"})
+    for _ in range(2):
+        with Client(gateway.port) as client:
+            client.store(QUEUE, b"x")
+        until(
+            lambda: b"stored" in b"".join(map(Path.read_bytes, journal_of(gateway).iterdir())),
+            "the journal has it",
+        )
+        gateway.restart(crash=True)
+    where = ["verify", "journal", "-dir", str(journal_of(gateway))]
+    assert dbmgr.run(where) == 0
+    told = capsys.readouterr().out
+    head = told.split("Head of the chain: ")[1].strip()
+    assert gateway.terminate() == 0
+    assert dbmgr.run([*where, "-head", head]) == 0
+    segments = sorted(journal_of(gateway).glob("*.jsonl"))
+    assert f"Segments as they were chained: {len(segments)}\n" in capsys.readouterr().out
+    with segments[0].open("r+b") as file:
+        file.seek(20)
+        file.write(b"!")
+    assert dbmgr.run(where) == 1
+    assert f"{segments[0].name} was changed: it has " in capsys.readouterr().out
+    assert dbmgr.run([*where, "-head", "0" * 63 + "1"]) == 1

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger, LogLevel
 
 from gateway.instance.settings import Boolean, Choice, Duration, Octets, Setting, Settings
+from gateway.journal.chain import Chain
 from gateway.journal.lines import Lines
 from gateway.journal.schema import DEAD_STEPS, Level
 from gateway.journal.segments import Bounds, Segments
@@ -69,6 +70,13 @@ RETENTION_SIZE: Final = Setting(
     "Octets that the segments of the journal may take together; above it the oldest go, however new they are",
 )
 
+CHAIN: Final = Setting(
+    "imq.journal.chain",
+    Boolean(),
+    False,
+    "Whether a chain of hashes vouches for the segments of the journal, which imqdbmgr verify journal looks at",
+)
+
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     LEVEL,
     HEADERS,
@@ -77,6 +85,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     SEGMENT_AGE,
     RETENTION,
     RETENTION_SIZE,
+    CHAIN,
 )
 
 _DAY: Final = 86_400
@@ -90,6 +99,7 @@ class JournalOptions:
     :param segment_age: seconds.
     :param retention: seconds, 0 for ever.
     :param retention_size: octets, negative for no bound.
+    :param chain: whether segments are chained.
     """
 
     level: Level = Level.LINKS
@@ -99,6 +109,7 @@ class JournalOptions:
     segment_age: float = 60
     retention: float = 7 * _DAY
     retention_size: int = 4 * 1024**3
+    chain: bool = False
 
     @classmethod
     def read(cls, settings: Settings) -> JournalOptions:
@@ -111,6 +122,7 @@ class JournalOptions:
             segment_age=settings[SEGMENT_AGE],
             retention=settings[RETENTION] * _DAY,
             retention_size=settings[RETENTION_SIZE],
+            chain=settings[CHAIN],
         )
 
 
@@ -188,7 +200,7 @@ class Journal:
             options.segment_size, options.segment_age, options.retention, options.retention_size
         )
         self._writer = Writer(
-            Segments(folder, run, bounds),
+            Segments(folder, run, bounds, chain=Chain(folder) if options.chain else None),
             Lines(run, instance),
             self._tell,
             most=most,

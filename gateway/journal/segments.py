@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from errno import ENOENT
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from gateway.journal.chain import Chain
 from gateway.journal.schema import OPEN, SEGMENT, segment_name, segment_of
 
 #: Octets looked at in one step, from the end of a file on, for the end of its last whole line.
@@ -56,6 +58,7 @@ class Segments:
 
     :param folder: the journal's, which must be there.
     :param monotonic: the clock for ages of open segments, in seconds.
+    :param chain: is told of each segment that becomes whole; None for no chain.
     """
 
     def __init__(
@@ -64,7 +67,11 @@ class Segments:
         run: str,
         bounds: Bounds,
         monotonic: Callable[[], float] = time.monotonic,
+        chain: Chain | None = None,
     ) -> None:
+        self._chain: Final = chain
+        #: Of what is in the segment that is open, where there is a chain.
+        self._digest = sha256()
         self._folder: Final = folder
         self._run: Final = run
         self._bounds: Final = bounds
@@ -98,7 +105,7 @@ class Segments:
                 done += os.write(self._descriptor, data[done:] if done else data)
         except OSError as error:
             raise self._cut(error, data, done) from error
-        self._size += done
+        self._wrote(data)
         try:
             if self._size >= self._bounds.size:
                 self.roll()
@@ -119,6 +126,12 @@ class Segments:
         self._descriptor = descriptor
         self._since = self._monotonic()
         self._size = 0
+        self._digest = sha256()
+
+    def _wrote(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._chain is not None:
+            self._digest.update(data)
 
     def _cut(self, error: OSError, data: bytes, done: int) -> CutShort:
         """Leave whole lines after a write that failed.
@@ -130,11 +143,12 @@ class Segments:
         kept = data.rfind(b"\n", 0, done) + 1
         try:
             os.ftruncate(self._descriptor, self._size + kept)
-            self._size += kept
+            self._wrote(data[:kept])
             self.roll()
         except OSError:
             # It stays open, and is completed later; what was torn is cut then.
-            self._let_go()
+            if self._descriptor >= 0:
+                self._let_go()
         return CutShort(error, kept)
 
     def due_in(self) -> float | None:
@@ -168,7 +182,10 @@ class Segments:
         try:
             if self._size:
                 os.fsync(self._descriptor)
-                self._path.rename(_whole(self._path))
+                whole = _whole(self._path)
+                if self._chain is not None:
+                    self._chain.add(whole.name, self._digest.hexdigest(), self._size)
+                self._path.rename(whole)
             else:
                 self._path.unlink()
         finally:
@@ -191,7 +208,10 @@ class Segments:
         :returns: the names they have now.
         :raises OSError: one could not be completed.
         """
-        return complete_left(self._folder)
+        completed = complete_left(self._folder, self._chain)
+        if self._chain is not None:
+            self._chain.complete()
+        return completed
 
     def remove_old(self, now: float) -> list[str]:
         """Remove whole segments that are too old, and the oldest of too many.
@@ -217,17 +237,20 @@ class Segments:
             (self._folder / name).unlink()
             octets -= size
             removed.append(name)
+        if self._chain is not None:
+            self._chain.forget(removed)
         return removed
 
 
-def complete_left(folder: Path) -> list[str]:
+def complete_left(folder: Path, chain: Chain | None = None) -> list[str]:
     """Complete what earlier runs left open, while there is no run.
 
+    :param chain: is told of each.
     :returns: the names they have now.
     :raises OSError: one could not be completed.
     """
     found = sorted(path for path in folder.iterdir() if _OPEN.fullmatch(path.name))
-    completed = [_whole(path).name for path in found if _complete(path)]
+    completed = [_whole(path).name for path in found if _complete(path, chain)]
     if found:
         _sync(folder)
     return completed
@@ -247,7 +270,7 @@ def _whole(path: Path) -> Path:
     return path.with_name(found["whole"])
 
 
-def _complete(path: Path) -> bool:
+def _complete(path: Path, chain: Chain | None) -> bool:
     """Make it whole. :returns: False when nothing is left of it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -258,6 +281,8 @@ def _complete(path: Path) -> bool:
     finally:
         os.close(descriptor)
     if size:
+        if chain is not None:
+            chain.add_found(path, _whole(path).name)
         path.rename(_whole(path))
     else:
         path.unlink()
