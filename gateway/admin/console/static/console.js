@@ -27,7 +27,14 @@
     source.onerror = () => {
       const closed = source && source.readyState === EventSource.CLOSED;
       tell(closed ? "This page does not follow what happens now: load it again." : "The connection is lost; trying again…");
+      if (closed) leave();
     };
+  }
+
+  // Where the session has ended, the page leads to the log-in.
+  async function leave() {
+    const page = await fetch(location.href, { redirect: "manual" }).catch(() => null);
+    if (page && page.type === "opaqueredirect") location.reload();
   }
 
   function stop() {

@@ -299,6 +299,21 @@ def test_a_stream_ends_with_its_session(pages: Pages) -> None:
     pages.browser.until("location.pathname === '/console/login'")
 
 
+def test_a_page_that_comes_back_into_sight_leads_to_the_log_in(pages: Pages) -> None:
+    """Its session has ended while it was hidden, and did not follow."""
+    pages.go("/console/")
+    pages.browser.run(
+        """(async () => {
+          Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+          document.dispatchEvent(new Event('visibilitychange'));
+          await fetch('/console/logout', {method: 'POST', body: new URLSearchParams(new FormData(document.querySelector('.who')))});
+          delete document.hidden;
+          document.dispatchEvent(new Event('visibilitychange'));
+        })()"""
+    )
+    pages.browser.until("location.pathname === '/console/login'")
+
+
 def test_a_screenshot_can_be_taken(pages: Pages, tmp_path: Path) -> None:
     pages.go("/console/", dark=True)
     assert pages.browser.picture(tmp_path / "now.png").stat().st_size > 10_000
