@@ -66,6 +66,7 @@ from gateway.broker.operator.accounts import Accounts
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.paging import Paging
 from gateway.broker.operator.searching import MessageSearch
+from gateway.broker.operator.views import DestinationView, dead_queues
 from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessRules
@@ -80,7 +81,6 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
 from gateway.journal.journal import SEGMENT_AGE, Journal
-from gateway.messaging.dead import DMQ
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
@@ -188,7 +188,7 @@ def admin_service(
                 Served(
                     partial(_listener_views, bridges),
                     journal.standing,
-                    partial(broker.destination, "queue", DMQ.name),
+                    partial(_dead_queues, broker, provider),
                     troubles,
                 ),
             ),
@@ -256,6 +256,13 @@ def _accounts(reactor: Any, configuration: Configuration, admission: Admission) 
         admission.read_again,
         options.user if options.password else "",
     )
+
+
+def _dead_queues(
+    broker: BrokerAdministration, provider: EmbeddedProvider
+) -> Sequence[DestinationView]:
+    names = [queue.destination.name for queue in dead_queues(provider.broker)]
+    return [broker.destination("queue", name) for name in names]
 
 
 def _waiting(bridges: BridgeServiceManager, name: str) -> int:

@@ -94,7 +94,7 @@ class Broker:
         self.commits = GroupCommit(store, turn, failed)
         self.rows = Rows(store, self.commits, turn)
         self.dead_reports = DeadReports(self.schedule)
-        self.dead_letters = DeadLetters(self.arrive, turn, options, self.dead_reports)
+        self.dead_letters = DeadLetters(self.arrive, self.create, turn, options, self.dead_reports)
         self.limit_reports = LimitReports(self.schedule)
         #: What the destinations and subscriptions of this broker share.
         self.core: Changes = Changes(

@@ -236,6 +236,28 @@ def test_dead_with_the_reason_and_where_it_is(scene: Scene) -> None:
     assert cause["command"] == "imqcmd list msg -t q -n mq.sys.dmq"
 
 
+def test_dead_in_a_queue_of_its_own(scene: Scene) -> None:
+    queue = name()
+    scene.run(
+        f"imqcmd create dst -t q -n {queue} -o maximumRedeliveries=0 -o deadLetterQueue=ActiveMQ.DLQ.Queue."
+    )
+    own = f"ActiveMQ.DLQ.Queue.{queue}"
+    with scene.client() as client:
+        message = client.hold(f"/queue/{queue}", "1", ack="client-individual")[0]
+        client.nack(message)
+        cause = scene.queue(queue, "DEAD")
+        assert f"they are in {own}" in cause["sentence"]
+        assert message["message-id"] in scene.run(cause["command"])
+        cause = scene.message(message["message-id"], "DEAD")
+    assert f"queue '{own}'" in cause["sentence"]
+    assert scene.queue(own, "NO_CONSUMER")["command"] == f"imqcmd list msg -t q -n {own}"
+    assert "Is a Dead Message Queue" in scene.run(f"imqcmd query dst -t q -n {own}")
+    findings = scene.admin.get("/v1/doctor")["findings"]
+    assert any(f"{own} has messages and no consumer" in each["text"] for each in findings)
+    scene.run(f"imqcmd replay msg -t q -n {own} -limit 1")
+    assert scene.id_of(queue)
+
+
 def test_expired(scene: Scene) -> None:
     queue = name()
     scene.put(f"/queue/{queue}", "1", "2", expires="1500")

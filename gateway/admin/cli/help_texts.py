@@ -154,9 +154,10 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the service, the
                    transaction, the broker
   -o NAME=VALUE    a property: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior, useDMQ,
+                   deadLetterQueue, isDMQ (queues),
                    maxNumActiveConsumers (queues), maximumRedeliveries, initialRedeliveryDelay,
                    redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay;
-                   of purge and destroy useDMQ=true: the messages go to mq.sys.dmq, else they are gone
+                   of purge and destroy useDMQ=true: the messages go to the dead message queue, else they are gone
   -pst TYPE        for whom a destination is paused; default ALL. Without -n: all destinations
   -tmp             temporary destinations, too
   -id ID           of why: a message, or a connection

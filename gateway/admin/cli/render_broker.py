@@ -255,6 +255,11 @@ def destination_details(each: Json) -> str:
         ("", ""),
         ("Limit Behavior", properties["limitBehavior"]),
         ("Use Dead Message Queue", truth(properties["useDMQ"])),
+        *(
+            [("Dead Message Queue", properties["deadLetterQueue"])]
+            * bool(properties["deadLetterQueue"])
+        ),
+        *([("Is a Dead Message Queue", truth(True))] * properties["isDMQ"]),
         ("", ""),
         ("Redelivery of Rejected Messages", None),
         *((f"   {name}", _text(properties[name])) for name in _REDELIVERY),

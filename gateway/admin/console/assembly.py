@@ -56,7 +56,7 @@ def console(
             [
                 *overview_views(overview),
                 *destination_views(paging, explained, now_ms),
-                *message_views(routes, explained, now_ms),
+                *message_views(routes, explained, paging.dead_queues, now_ms),
                 *journey_views(routes, explained, now_ms),
                 *bridge_views(routes, explained, now_ms),
                 *connection_views(paging, explained, now_ms),

@@ -17,7 +17,6 @@ from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.messaging.dead import (
     BRIDGE_REASON,
     BRIDGE_SOURCE_DESTINATION,
-    DMQ,
     ORIGINAL_DESTINATION,
     UNDELIVERED_REASON,
 )
@@ -55,11 +54,19 @@ class Group:
 
 
 def message_views(
-    routes: Routes, explained: Explained, now_ms: Callable[[], int]
+    routes: Routes,
+    explained: Explained,
+    dead_queues: Callable[[], Sequence[str]],
+    now_ms: Callable[[], int],
 ) -> Sequence[View]:
-    """Return the views of messages. Browsing costs more than counting does."""
+    """Return the views of messages. Browsing costs more than counting does.
+
+    :param dead_queues: the names of the broker's dead message queues.
+    """
     return [
-        View("dead", "Dead messages", "dead.html", partial(_dead, routes, now_ms), 5.0),
+        View(
+            "dead", "Dead messages", "dead.html", partial(_dead, routes, dead_queues, now_ms), 5.0
+        ),
         View("messages", "", "messages.html", partial(_messages, routes), 15.0),
         View("message", "", "message.html", partial(_message, routes, explained, now_ms), 15.0),
     ]
@@ -72,11 +79,14 @@ async def _browsed(routes: Routes, asked: AdminRequest, **query: str) -> Mapping
 
 
 async def _dead(
-    routes: Routes, now_ms: Callable[[], int], asked: AdminRequest
+    routes: Routes,
+    dead_queues: Callable[[], Sequence[str]],
+    now_ms: Callable[[], int],
+    asked: AdminRequest,
 ) -> Mapping[str, object]:
     groups: dict[tuple[str, str], Group] = {}
     looked_at, more = 0, False
-    for queue in (BUILT_IN_DMQ_DESTINATION.name, DMQ.name):
+    for queue in (BUILT_IN_DMQ_DESTINATION.name, *dead_queues()):
         try:
             found = await _browsed(routes, asked, name=queue, limit=str(_GROUPED))
         except MessagingError as error:

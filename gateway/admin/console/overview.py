@@ -19,12 +19,9 @@ from gateway.admin.service.bridge_resources import COUNTED, transactions_of
 from gateway.admin.service.requests import AdminRequest, Routes
 from gateway.broker.operator.paging import Paging, Survey
 from gateway.broker.operator.views import BrokerView, DestinationView
-from gateway.messaging.dead import DMQ
 
 #: Destinations that are explained in one look; it costs more than to find them.
 _EXPLAINED: Final = 5
-#: The queues of dead messages that are counted, which are those of the page they lead to.
-_DEAD: Final = (BUILT_IN_DMQ_DESTINATION.name, DMQ.name)
 #: A part of the memory for waiting messages from which on it is told.
 _MUCH: Final = 0.9
 #: A lag of a link from which on it is told, in milliseconds.
@@ -96,7 +93,10 @@ class Overview:
             "broker": broker,
             "survey": survey,
             "now_ms": self._now_ms(),
-            "dead": sum(self._paging.count("queue", name) for name in _DEAD),
+            "dead": sum(
+                self._paging.count("queue", name)
+                for name in (BUILT_IN_DMQ_DESTINATION.name, *self._paging.dead_queues())
+            ),
         }
 
     def _of_broker(self, broker: BrokerView) -> Iterator[Trouble]:

@@ -27,7 +27,6 @@ from gateway.instance.layout import Layout
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.settings import Settings
 from gateway.journal.journal import JournalStanding
-from gateway.messaging.dead import DMQ
 from gateway.reactor.clocks import wall_clock
 from gateway.stomp.open_listeners import ListenerView
 from gateway.stomp.settings import MAX_CONNECTIONS
@@ -42,13 +41,13 @@ class Served:
 
     :param listeners: of the STOMP bridge, as they are now.
     :param journal: how the journal stands.
-    :param dead: the dead message queue.
+    :param dead: the dead message queues.
     :param troubles: why clients cannot be served, sentences.
     """
 
     listeners: Callable[[], Sequence[ListenerView]]
     journal: Callable[[], JournalStanding]
-    dead: Callable[[], DestinationView]
+    dead: Callable[[], Sequence[DestinationView]]
     troubles: Callable[[], Sequence[str]]
 
 
@@ -106,7 +105,7 @@ class DoctorResources:
                 _troubles(served.troubles()),
                 _ports(views),
                 _journal(served.journal()),
-                _dead(served.dead()),
+                *map(_dead, served.dead()),
             )
         found += await deferToThreadPool(
             self._reactor, self._reactor.getThreadPool(), partial(self._files, exposed)
@@ -199,10 +198,10 @@ def _dead(queue: DestinationView) -> Iterator[Finding]:
         yield Finding(
             "dead messages",
             Severity.WARNING,
-            f"{DMQ.name} has messages and no consumer",
+            f"{queue.name} has messages and no consumer",
             figure,
-            f"imqcmd list msg -t q -n {DMQ.name}; imqbridgemgr replay dead -dry-run",
+            f"imqcmd list msg -t q -n {shlex.quote(queue.name)}; imqbridgemgr replay dead -dry-run",
         )
     else:
-        text = f"{DMQ.name} is {'consumed' if queue.messages else 'empty'}"
+        text = f"{queue.name} is {'consumed' if queue.messages else 'empty'}"
         yield Finding("dead messages", Severity.OK, text, figure)

@@ -111,8 +111,12 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
     if not physical.died or now_ms - physical.last_death_ms > LATELY_MS:
         return
     destination = physical.destination
-    kept = physical.properties.use_dmq and destination != DMQ
-    where = f"they are in {DMQ.name}" if kept else "they were not kept, since useDMQ is false"
+    dead_queue = physical.dead_queue
+    where = f"they are in {dead_queue.name}"
+    if destination == DMQ or physical.properties.is_dmq:
+        where = "they were not kept, since this is a dead message queue"
+    elif not physical.properties.use_dmq:
+        where = "they were not kept, since useDMQ is false"
     dead = sum(physical.died.values()) - physical.died.get(DeadReason.EXPIRED, 0)
     look = command(
         "imqcmd",
@@ -121,7 +125,7 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
         "-t",
         "q",
         "-n",
-        DMQ.name,
+        dead_queue.name,
         "-selector",
         "JMS_SUN_DMQ_DESTINATION = '" + str(destination).replace("'", "''") + "'",
     )
@@ -153,9 +157,9 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
         )
 
 
-def _advice_without_consumer(facts: Facts, queue: Destination) -> tuple[str, str]:
+def _advice_without_consumer(facts: Facts, queue: Destination, is_dmq: bool) -> tuple[str, str]:
     """Return what to do about a queue without a consumer, and the command."""
-    if queue == DMQ:
+    if is_dmq:
         advice = "No application needs to receive from it; see what is dead, and why:"
         return advice, command("imqcmd", "list", "msg", *destination_options(queue))
     taker = next(takes_from(facts, queue), None)
@@ -317,7 +321,9 @@ def queue_causes(
     place = PlaceFacts(name, waiting, held, holders, broker.unacknowledged.held_back)
     if not holders and waiting:
         age = f", the oldest for {span(facts.now_ms - oldest_ms)}" if oldest_ms > 0 else ""
-        advice, remedy = _advice_without_consumer(facts, destination)
+        advice, remedy = _advice_without_consumer(
+            facts, destination, destination == DMQ or queue.properties.is_dmq
+        )
         found.append(
             Cause(
                 CauseKind.NO_CONSUMER,

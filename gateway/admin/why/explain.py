@@ -55,10 +55,11 @@ from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.durability.rows import BLOCK
+from gateway.broker.operator.views import dead_queues
 from gateway.broker.sessions.provider import EmbeddedProvider, waiting_at
 from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import Journal
-from gateway.messaging.dead import BRIDGE_SOURCE_MESSAGE_ID, DMQ
+from gateway.messaging.dead import BRIDGE_SOURCE_MESSAGE_ID
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -372,7 +373,7 @@ class Explanations:
             return await reading.first(queue, selector, 3)
 
     def _dead_queues(self) -> list[Destination]:
-        queues: dict[Destination, None] = {DMQ: None}
+        queues = dict.fromkeys([each.destination for each in dead_queues(self._broker)])
         for bridge in self._sources.bridges.bridges:
             jms = as_jms(bridge)
             for dmq in () if jms is None else jms.dmqs():

@@ -108,6 +108,10 @@ class Changes:
 
     # --- commands to the store
 
+    def store_destination(self, physical: Destined) -> None:
+        """Store a destination's properties, which have changed."""
+        self._rows.store_destination(physical)
+
     def store_arrivals(self, queue: Destined, run: Sequence[Message]) -> None:
         """Store what is persistent of a run that a queue accepts."""
         insert = self._rows.insert

@@ -1,7 +1,12 @@
-"""The broker's dead message queue, ``mq.sys.dmq``.
+"""The dead message queues: ``mq.sys.dmq``, and those of destinations.
 
-Owns what a dead message looks like and whether it is kept. Its name, the reasons and property names
-are ``messaging.dead``'s.
+A destination may have a dead message queue of its own (``deadLetterQueue``), under ActiveMQ's names or
+others. It is a queue as others are for its consumers. It is made by its first dead message, with the
+limits of ``mq.sys.dmq``; one that its consumers have made before gets these then. One that settings or
+an administrator have made keeps what they say. As from ``mq.sys.dmq``, what dies in it goes nowhere.
+
+Owns what a dead message looks like and whether it is kept. The name of the broker's own, the reasons
+and property names are ``messaging.dead``'s.
 """
 
 from __future__ import annotations
@@ -14,10 +19,11 @@ from twisted.logger import Logger
 from gateway.broker.core.consumers.consumer import QueueOrSubscription
 from gateway.broker.core.limit_reports import DeadReports
 from gateway.broker.durability.rows import Destined
-from gateway.broker.properties.settings import BrokerOptions
+from gateway.broker.properties.settings import DEAD_QUEUE_PROPERTIES, BrokerOptions
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination
+from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.scheduled import SCHEDULES
@@ -40,10 +46,24 @@ class DeadJournal(Protocol):
         """Hand over what was told until now."""
 
 
+class DeadQueue(Destined, Protocol):
+    """A queue for dead messages."""
+
+    @property
+    def changes(self) -> Storing: ...
+
+
+class Storing(Protocol):
+    """Writes destinations to the store."""
+
+    def store_destination(self, physical: Destined) -> None: ...
+
+
 class DeadLetters:
     """Puts dead messages where an administrator finds them.
 
     :param arrive: gives a destination messages of the broker's own.
+    :param create: makes a destination, if there is none.
     :param options: ``name`` is in every dead message (``imq.instancename``); ``truncate_dead`` keeps
         headers only, ``log_dead`` logs each dead message.
     :param reports: counts them.
@@ -54,11 +74,13 @@ class DeadLetters:
     def __init__(
         self,
         arrive: Callable[[Destination, Sequence[Message]], None],
+        create: Callable[[Destination], DeadQueue],
         turn: Turn,
         options: BrokerOptions,
         reports: DeadReports,
     ) -> None:
         self._arrive = arrive
+        self._create = create
         self._reports = reports
         self._turn = turn
         self._options = options
@@ -96,7 +118,8 @@ class DeadLetters:
         physical.died[reason] = physical.died.get(reason, 0) + 1
         physical.last_death, physical.last_death_ms = comment, self._turn.now_ms
         self._reports.died(physical.destination, reason, comment)
-        lost = physical.destination == DMQ and reason not in (
+        is_dmq = physical.destination == DMQ or physical.properties.is_dmq
+        lost = is_dmq and reason not in (
             DeadReason.OLDEST,
             DeadReason.LOW_PRIORITY,
         )
@@ -109,8 +132,9 @@ class DeadLetters:
                 comment=comment,
             )
         kept = _wish(properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq)
-        if not kept or physical.destination == DMQ:
+        if not kept or is_dmq:
             return
+        to = self._dead_queue(physical.dead_queue)
         truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._options.truncate_dead) and bool(
             message.body
         )
@@ -127,7 +151,7 @@ class DeadLetters:
             # Without its duplicate id: who sends the copy back to where it came from means it. And
             # what is dead is not delivered later.
             headers.replace(
-                destination=DMQ,
+                destination=to,
                 properties={
                     name: value
                     for name, value in (*properties.items(), *added.items())
@@ -139,7 +163,30 @@ class DeadLetters:
             message_id=message.message_id,
         )
         copy.user = message.user
-        self._arrive(DMQ, [copy])
+        self._arrive(to, [copy])
+
+    def _dead_queue(self, wanted: Destination) -> Destination:
+        """Make the queue; the broker's own where that cannot be."""
+        if wanted == DMQ:
+            return wanted
+        try:
+            queue = self._create(wanted)
+        except InvalidDestination as error:
+            self._log.warn(
+                "dead messages go to {dmq}, as there can be no {queue}: {error}",
+                dmq=DMQ.name,
+                queue=str(wanted),
+                error=str(error),
+            )
+            return DMQ
+        if queue.removed or queue.damaged:
+            return DMQ
+        if queue.auto_created:
+            queue.auto_created = False
+            queue.properties = DEAD_QUEUE_PROPERTIES
+            if queue.stored:
+                queue.changes.store_destination(queue)
+        return wanted
 
 
 def _wish(properties: object, name: str, default: bool) -> bool:

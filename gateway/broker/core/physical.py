@@ -14,8 +14,8 @@ from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.consumer import Source
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.pause import Pause
-from gateway.messaging.dead import DeadReason
-from gateway.messaging.destination import Destination
+from gateway.messaging.dead import DMQ, DeadReason
+from gateway.messaging.destination import Destination, Queue
 from gateway.messaging.errors import DestinationFull, DestinationStopped
 from gateway.messaging.message import Headers, Message
 
@@ -176,6 +176,19 @@ class PhysicalDestination(ABC):
     def has_rows(self) -> bool:
         """Whether rows of the store may name it, or are to."""
         return bool(self.count or self.arrivals or self.coming or self.clearing)
+
+    @property
+    def dead_queue(self) -> Destination:
+        """The queue that its dead messages go to, if they are kept.
+
+        Temporary destinations have none of their own.
+        """
+        name = self.properties.dead_letter_queue
+        if name.endswith("."):
+            name += self.destination.name
+        if not name or self.destination.temporary or Queue(name) == self.destination:
+            return DMQ
+        return Queue(name)
 
     @property
     def drops_arrivals(self) -> bool:

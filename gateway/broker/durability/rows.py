@@ -57,12 +57,16 @@ class Destined(Protocol):
     idle_since: int
     removed: bool
     purged: bool
+    damaged: bool
     died: dict[DeadReason, int]
     last_death: str
     last_death_ms: int
 
     @property
     def has_rows(self) -> bool: ...
+
+    @property
+    def dead_queue(self) -> Destination: ...
 
 
 class Rows:

@@ -318,7 +318,7 @@ class BrokerAdministration:
             destination=str(physical.destination),
             count=count,
             selector=f" with {selector}" if wanted else "",
-            to=f", to {DMQ.name}" if use_dmq else "",
+            to=f", to {physical.dead_queue.name}" if use_dmq else "",
         )
         return count
 
@@ -352,7 +352,7 @@ class BrokerAdministration:
         removed: Deferred[None] = Deferred()
         if use_dmq and physical.scheduled:
             raise AdministrationRefused(
-                f"{destination} has {physical.scheduled} messages that are to be delivered later, and these do not go to {DMQ.name}; "
+                f"{destination} has {physical.scheduled} messages that are to be delivered later, and these do not go to {physical.dead_queue.name}; "
                 "'destroy scheduled' removes them one by one, destroy dst without useDMQ all of them"
             )
         if use_dmq:
@@ -377,7 +377,9 @@ class BrokerAdministration:
             await cleared
         if use_dmq:
             try:
-                _check_readable(physical, f"; what was read until then is in {DMQ.name}")
+                _check_readable(
+                    physical, f"; what was read until then is in {physical.dead_queue.name}"
+                )
             except AdministrationRefused:
                 physical.removed, physical.dmq_comment = False, None
                 raise
@@ -387,7 +389,7 @@ class BrokerAdministration:
         broker.log.info(
             "{destination} is destroyed by an administrator{to}",
             destination=str(destination),
-            to=f", its messages are in {DMQ.name}" if use_dmq else "",
+            to=f", its messages are in {physical.dead_queue.name}" if use_dmq else "",
             event="destination.destroyed",
         )
 
@@ -566,9 +568,9 @@ def _dmq_comment(physical: PhysicalQueue | PhysicalTopic, what: str) -> str:
     :raises AdministrationRefused: they would not be kept there.
     """
     destination = physical.destination
-    if destination == DMQ:
+    if destination == DMQ or physical.properties.is_dmq:
         raise AdministrationRefused(
-            f"what is {what} from {DMQ.name} has no other dead message queue to go to"
+            f"what is {what} from {destination.name} has no other dead message queue to go to"
         )
     if not physical.properties.use_dmq:
         raise AdministrationRefused(

@@ -169,6 +169,10 @@ class Paging:
         physical = self._find(type, name)
         return 0 if physical is None else physical.count
 
+    def dead_queues(self) -> list[str]:
+        """Return the names of the dead message queues, the broker's own first."""
+        return [each.destination.name for each in views.dead_queues(self._broker)]
+
     def destination(self, type: str, name: str) -> Deferred[DestinationView]:
         """Return one destination; fails with AdministrationRefused."""
         return self._broker.schedule.finished(self._destination(type, name))
@@ -334,7 +338,7 @@ def _troubles(physical: _Physical) -> Iterator[str]:
         0 < properties.max_total_msg_bytes * NEARLY <= physical.octets
     ):
         yield "full"
-    if not isinstance(physical, PhysicalQueue) or physical.destination == DMQ:
+    if not isinstance(physical, PhysicalQueue) or physical.destination == DMQ or properties.is_dmq:
         return
     if not physical.dispatch.consumers:
         yield "idle"

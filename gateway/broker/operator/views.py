@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from gateway import __version__
+from gateway.broker.broker import Broker
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
@@ -364,7 +365,7 @@ def broker(
     broker = provider.broker
     options = broker.options
     messages, octets = totals(broker.destinations) if counted is None else counted
-    dead = broker.queue(DMQ)
+    dead = dead_queues(broker)
     return BrokerView(
         version=__version__,
         instance=options.name,
@@ -375,8 +376,8 @@ def broker(
         uptime_ms=uptime_ms,
         messages=messages,
         octets=octets,
-        dead_messages=dead.count,
-        dead_octets=dead.octets,
+        dead_messages=sum([each.count for each in dead]),
+        dead_octets=sum([each.octets for each in dead]),
         destinations=len(broker.destinations),
         durables=len(broker.durables),
         connections=len(provider.connections),
@@ -440,6 +441,12 @@ def connection(
 
 def _age(since_ms: int, now_ms: int) -> int:
     return since_ms if since_ms <= 0 else max(1, now_ms - since_ms)
+
+
+def dead_queues(broker: Broker) -> list[PhysicalQueue]:
+    """Return the dead message queues, the broker's own first."""
+    queues = [each for each in broker.destinations.values() if isinstance(each, PhysicalQueue)]
+    return [broker.queue(DMQ), *[each for each in queues if each.properties.is_dmq]]
 
 
 def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, str]:

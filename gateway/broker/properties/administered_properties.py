@@ -32,6 +32,9 @@ _SETTINGS: Final[Mapping[str, Setting[Any]]] = {
     for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values())
 }
 
+#: Those that the broker's own dead message queue cannot have.
+_OF_OTHERS: Final = ("useDMQ", "deadLetterQueue", "isDMQ")
+
 NAMES: Final = tuple(_SETTINGS)
 """Every property there is."""
 
@@ -79,9 +82,13 @@ def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str,
             value = setting.type.parse(text)
         except ValueError as error:
             raise PropertyRefused(f"{name}={text}: expected {error}") from None
+        if name == "deadLetterQueue" and value == destination.name:
+            raise PropertyRefused(f"{name}={text}: expected another queue than the destination")
         if name == "maxNumActiveConsumers" and destination.kind is Kind.TOPIC:
             raise PropertyRefused(f"{name} is a property of queues, and {destination} is a topic")
-        if destination == DMQ and (name == "useDMQ" or value == LimitBehavior.FLOW_CONTROL.value):
+        if name == "isDMQ" and destination.kind is Kind.TOPIC:
+            raise PropertyRefused(f"{name} is a property of queues, and {destination} is a topic")
+        if destination == DMQ and (name in _OF_OTHERS or value == LimitBehavior.FLOW_CONTROL.value):
             raise PropertyRefused(f"{name}={text}: the dead message queue cannot have that")
         kept[name] = setting.type.show(value)
     return kept, notes

@@ -42,6 +42,9 @@ class DestinationProperties:
     :param limit_behavior: at the first two limits (``limitBehavior``).
     :param max_num_active_consumers: consumers of a queue at one time (``maxNumActiveConsumers``).
     :param use_dmq: whether dead messages go to the dead message queue (``useDMQ``).
+    :param dead_letter_queue: the queue they go to (``deadLetterQueue``); "" is ``mq.sys.dmq``, and to
+        one that ends with a dot the destination's name is added.
+    :param is_dmq: it is a dead message queue itself: what dies in it is gone (``isDMQ``).
     :param redelivery: for deliveries that a consumer rejects.
     """
 
@@ -51,6 +54,8 @@ class DestinationProperties:
     limit_behavior: LimitBehavior = LimitBehavior.REJECT_NEWEST
     max_num_active_consumers: int = -1
     use_dmq: bool = True
+    dead_letter_queue: str = ""
+    is_dmq: bool = False
     redelivery: RedeliveryPolicy = _DEFAULT_POLICY
 
     @property
@@ -69,7 +74,11 @@ class DestinationProperties:
         lines = []
         for name, attribute in _NAMES.items():
             value = getattr(self, attribute)
-            lines.append(f"{name}={value.value if isinstance(value, Enum) else str(value).lower()}")
+            if not value and attribute in _LATER:
+                continue
+            if isinstance(value, bool):
+                value = str(value).lower()
+            lines.append(f"{name}={value.value if isinstance(value, Enum) else value}")
         lines += [
             f"redelivery.{field.name}={getattr(self.redelivery, field.name)}"
             for field in fields(RedeliveryPolicy)
@@ -107,7 +116,11 @@ _NAMES = {
     "limitBehavior": "limit_behavior",
     "maxNumActiveConsumers": "max_num_active_consumers",
     "useDMQ": "use_dmq",
+    "deadLetterQueue": "dead_letter_queue",
+    "isDMQ": "is_dmq",
 }
+#: Earlier versions do not know these: they are written only where they say something.
+_LATER: Final = ("dead_letter_queue", "is_dmq")
 _POLICY_NAMES = {f"redelivery.{field.name}": field.name for field in fields(RedeliveryPolicy)}
 _BOOLEANS = {"true": True, "false": False}
 

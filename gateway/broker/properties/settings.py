@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.names import check_name, is_wild
+from gateway.instance.setting_types import ValueType
 from gateway.instance.settings import (
     Boolean,
     Choice,
@@ -22,13 +23,26 @@ from gateway.instance.settings import (
     Text,
     Words,
 )
-from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.redelivery import RedeliveryPolicy
 
 _BEHAVIORS: Final = tuple(behavior.value for behavior in LimitBehavior)
 _DEFAULTS: Final = RedeliveryPolicy()
 
+
+def _queue(text: str) -> str:
+    try:
+        check_name(Queue(f"{text}x" if text.endswith(".") else text or "x"))
+    except InvalidDestination as error:
+        raise ValueError(error.reason) from None
+    return text
+
+
+#: The name of a queue, or what it begins with; empty for none.
+_QUEUE: Final = ValueType(
+    "queue", "the name of a queue, or what the names of several begin with and a dot", _queue
+)
 
 PERSIST_STORE: Final = Setting(
     "imq.persist.store",
@@ -154,6 +168,18 @@ AUTO_LIMIT_BEHAVIOR: Final = Setting(
 AUTO_USE_DMQ: Final = Setting(
     "imq.autocreate.destination.useDMQ", Boolean(), True, "useDMQ of auto-created destinations"
 )
+AUTO_QUEUE_DEAD: Final = Setting(
+    "imq.autocreate.queue.deadLetterQueue",
+    _QUEUE,
+    "",
+    "deadLetterQueue of auto-created queues, as ActiveMQ.DLQ.Queue.",
+)
+AUTO_TOPIC_DEAD: Final = Setting(
+    "imq.autocreate.topic.deadLetterQueue",
+    _QUEUE,
+    "",
+    "deadLetterQueue of auto-created topics, as ActiveMQ.DLQ.Topic.",
+)
 AUTO_MAX_CONSUMERS: Final = Setting(
     "imq.autocreate.queue.maxNumActiveConsumers",
     Integer(-1),
@@ -228,7 +254,23 @@ LIMIT_BEHAVIOR: Final = Setting(
     "What happens at maxNumMsgs or maxTotalMsgBytes",
 )
 USE_DMQ: Final = Setting(
-    "imq.destination.NAME.useDMQ", Boolean(), True, "Whether dead messages go to mq.sys.dmq"
+    "imq.destination.NAME.useDMQ",
+    Boolean(),
+    True,
+    "Whether dead messages go to mq.sys.dmq, or deadLetterQueue",
+)
+DEAD_LETTER_QUEUE: Final = Setting(
+    "imq.destination.NAME.deadLetterQueue",
+    _QUEUE,
+    "",
+    "The queue that dead messages go to in place of mq.sys.dmq; to a name that ends with a dot, as ActiveMQ.DLQ.Queue., the destination's is added",
+)
+IS_DMQ: Final = Setting(
+    "imq.destination.NAME.isDMQ",
+    Boolean(),
+    False,
+    "Whether a queue is a dead message queue, in which nothing dies a second time: such a message is gone. A queue that gets its first dead message "
+    "and was made by use, or is made for it, becomes one",
 )
 MAX_CONSUMERS: Final = Setting(
     "imq.destination.NAME.maxNumActiveConsumers",
@@ -283,6 +325,8 @@ PROPERTY_SETTINGS: Final[dict[str, Setting[Any]]] = {
     "max_bytes_per_msg": MAX_MESSAGE_OCTETS,
     "limit_behavior": LIMIT_BEHAVIOR,
     "use_dmq": USE_DMQ,
+    "dead_letter_queue": DEAD_LETTER_QUEUE,
+    "is_dmq": IS_DMQ,
     "max_num_active_consumers": MAX_CONSUMERS,
 }
 POLICY_SETTINGS: Final[dict[str, Setting[Any]]] = {
@@ -317,6 +361,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     AUTO_MAX_MESSAGE_OCTETS,
     AUTO_LIMIT_BEHAVIOR,
     AUTO_USE_DMQ,
+    AUTO_QUEUE_DEAD,
+    AUTO_TOPIC_DEAD,
     AUTO_MAX_CONSUMERS,
     SELECTOR_COST,
     SELECTORS_COST,
@@ -332,6 +378,8 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
 DMQ_PROPERTIES: Final = DestinationProperties(
     max_total_msg_bytes=1024**3, limit_behavior=LimitBehavior.REMOVE_OLDEST, use_dmq=False
 )
+#: Those of other dead message queues, made when they get their first message.
+DEAD_QUEUE_PROPERTIES: Final = replace(DMQ_PROPERTIES, is_dmq=True)
 _AUTO_PROPERTIES: Final = DestinationProperties(max_total_msg_bytes=10 * 1024**3)
 
 
@@ -388,7 +436,12 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         limit_behavior=LimitBehavior(settings[AUTO_LIMIT_BEHAVIOR]),
         use_dmq=settings[AUTO_USE_DMQ],
     )
-    auto_queue = replace(auto, max_num_active_consumers=settings[AUTO_MAX_CONSUMERS])
+    auto_queue = replace(
+        auto,
+        max_num_active_consumers=settings[AUTO_MAX_CONSUMERS],
+        dead_letter_queue=settings[AUTO_QUEUE_DEAD],
+    )
+    auto = replace(auto, dead_letter_queue=settings[AUTO_TOPIC_DEAD])
     named = {
         name
         for setting in (*PROPERTY_SETTINGS.values(), *POLICY_SETTINGS.values())

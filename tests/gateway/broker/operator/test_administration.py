@@ -67,6 +67,8 @@ def test_a_created_destination_has_its_properties_and_is_not_reaped(
         "maxBytesPerMsg": -1,
         "limitBehavior": "REMOVE_OLDEST",
         "useDMQ": True,
+        "deadLetterQueue": "",
+        "isDMQ": False,
         "maxNumActiveConsumers": -1,
         "maximumRedeliveries": 5,
         "initialRedeliveryDelay": 1000,
