@@ -9,6 +9,8 @@ and stopped is :mod:`bridge.jms_bridge`'s business.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
@@ -22,8 +24,15 @@ from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
 from bridge.jms_link import JMSLink
 from bridge.link.balance import Balances
 from bridge.link.delivery.background_recovery import BackgroundRecovery
+from bridge.link.java_transformer import JavaTransformer
 from bridge.link.journal import BridgeLines
 from bridge.refused_link import RefusedLink
+from bridge.transformers import (
+    LoadTransformer,
+    NoTransformer,
+    link_transformer,
+    python_transformer,
+)
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
 from gateway.messaging.provider import Credentials
@@ -33,10 +42,6 @@ from gateway.reactor.deferreds import deferred
 
 if TYPE_CHECKING:
     from bridge.providers.jms.java_command import JavaOptions
-
-#: Makes a message transformer from the name of its class; the second argument says where that was
-#: given, for errors.
-LoadTransformer = Callable[[str, str], MessageTransformer]
 
 
 class DeadMessages:
@@ -88,6 +93,7 @@ class Parts:
     :param lines: tell the journal.
     :param stalled_s: as :class:`~bridge.jms_link.JMSLink` has it, and
     :param balances: likewise.
+    :param jars: the operator's folder with jars of message transformers.
     :raises: what a dead message queue cannot be made for.
     """
 
@@ -104,7 +110,9 @@ class Parts:
         lines: BridgeLines,
         stalled_s: float = 0,
         balances: Balances | None = None,
+        jars: Path | None = None,
     ) -> None:
+        self._jars: Final = jars
         self._balances: Final = balances
         self._stalled_s: Final = stalled_s
         self.config = config
@@ -174,7 +182,7 @@ class Parts:
             config,
             self.factories,
             self.connections,
-            self._load_transformer,
+            partial(python_transformer, load=self._load_transformer),
             self._log,
         )
 
@@ -182,27 +190,20 @@ class Parts:
         reason = (
             "" if link.enabled else 'it is disabled: set enabled="true" in the file of the bridge'
         )
-        transformer: MessageTransformer | None = None
-        class_name = link.target.message_transformer_class
-        if not reason and class_name is not None:
-            where = f"message-transformer-class of the target of link {link.name}"
-            try:
-                transformer = self._load_transformer(class_name, where)
-            except Exception as error:  # noqa: BLE001
-                # Whoever finds classes says what is wrong in words of its own.
-                reason = f"link {link.name} cannot have its message transformer: {error}"
         if not reason:
             try:
+                source = self.factories.get(link.source.connection_factory)
+                target = self.factories.get(link.target.connection_factory)
                 return JMSLink(
                     self._reactor,
                     link,
                     config,
-                    self.factories.get(link.source.connection_factory),
-                    self.factories.get(link.target.connection_factory),
+                    source,
+                    target,
                     self.connections,
                     self.coordination,
                     self.dead_messages,
-                    transformer,
+                    self._transformer(link, source, target),
                     self._instance,
                     self._log,
                     self._lines,
@@ -211,7 +212,19 @@ class Parts:
                 )
             except FactoryError as error:
                 reason = f"link {link.name} cannot connect: {error}"
+            except NoTransformer as error:
+                reason = f"link {link.name} cannot have its message transformer: {error}"
         return RefusedLink(link, config.name, reason, lambda: wall_ms(self._reactor))
+
+    def _transformer(
+        self, link: model.Link, source: AdministeredFactory, target: AdministeredFactory
+    ) -> MessageTransformer | JavaTransformer | None:
+        """Return the transformer of a link; None for none. :raises NoTransformer:"""
+        name = link.target.message_transformer_class
+        if name is None:
+            return None
+        where = f"message-transformer-class of the target of link {link.name}"
+        return link_transformer(name, where, source, target, self._load_transformer, self._jars)
 
 
 def refusal_of(link: JMSLink | RefusedLink) -> str:

@@ -25,7 +25,7 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gathe
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from bridge.bridge_parts import LoadTransformer, Parts, credentials_of, refusal_of
+from bridge.bridge_parts import Parts, credentials_of, refusal_of
 from bridge.config import model
 from bridge.config.changes import Changes, changes
 from bridge.config.loading import load
@@ -43,6 +43,7 @@ from bridge.manager import STOP_S
 from bridge.orders import ITSELF, PAUSED, STOPPED, Orders, StandingOrders
 from bridge.providers.jms.java_command import java_options
 from bridge.refused_link import RefusedLink
+from bridge.transformers import LoadTransformer
 from bridge.xa.coordinator import Coordinator
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.settings import Settings, SettingsError
@@ -101,6 +102,7 @@ class JMSBridge:
     :param admit: asked at each start and reload; None admits everything.
     :param orders: what an operator said last of its links, which a start leaves so.
     :param balances: of its links; None keeps none beyond a stop.
+    :param jars: the operator's folder with jars of message transformers.
     """
 
     type: Final = "JMS"
@@ -120,7 +122,9 @@ class JMSBridge:
         admit: Admit | None = None,
         orders: StandingOrders | None = None,
         balances: Balances | None = None,
+        jars: Path | None = None,
     ) -> None:
+        self._jars: Final = jars
         self._balances: Final = balances
         self.name: Final = name
         self.state = BridgeState.STOPPED
@@ -355,6 +359,7 @@ class JMSBridge:
             self._lines,
             settings.named(STALLED, self.name),
             self._balances,
+            self._jars,
         )
 
     def _refuse(self, links: Iterable[JMSLink | RefusedLink]) -> None:

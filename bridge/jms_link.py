@@ -26,6 +26,7 @@ from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry
 from bridge.link.errors import BatchRefused, EndLost, LinkFailed, SourceLost
+from bridge.link.java_transformer import JavaTransformer
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.lag import Lag
 from bridge.link.pace import LinkPace
@@ -86,7 +87,7 @@ class JMSLink:
         connections: Connections,
         coordination: BackgroundRecovery,
         dead_queues: Buries,
-        transformer: MessageTransformer | None,
+        transformer: MessageTransformer | JavaTransformer | None,
         instance: str,
         log: Logger,
         lines: BridgeLines = NO_JOURNAL,

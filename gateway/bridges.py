@@ -403,6 +403,7 @@ class BridgeLoader:
                 partial(wall_ms, self._reactor),
                 logger,
             ),
+            layout.lib_ext,
         )
 
 

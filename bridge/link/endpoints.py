@@ -21,7 +21,7 @@ from bridge.link.pump import Pump
 from bridge.link.source import LinkSource
 from bridge.link.status import Doing, OnceBy
 from bridge.link.transfer import LinkEnds
-from bridge.providers.jms.failures import JavaMissing
+from bridge.providers.jms.failures import JavaMissing, TransformerUnusable
 from bridge.xa.errors import LogFailed
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -39,7 +39,14 @@ from gateway.reactor.deferreds import gather, shield
 
 #: What cannot change before somebody does something about it, whether or not the link was connected
 #: before.
-_FINAL: Final = (FactoryError, JavaMissing, NotOnce, LogFailed, ClientIdRequired)
+_FINAL: Final = (
+    FactoryError,
+    JavaMissing,
+    NotOnce,
+    LogFailed,
+    ClientIdRequired,
+    TransformerUnusable,
+)
 #: What a provider says that is not likely to change by itself.
 _LASTING: Final = (
     AuthenticationFailed,

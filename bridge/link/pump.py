@@ -48,8 +48,9 @@ When to try again after a failure is for the link to decide.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 from twisted.logger import Logger
@@ -67,11 +68,13 @@ from bridge.link.transfer import (
     Dead,
     Item,
     LinkEnds,
+    NeedsJava,
     NeedsLookUp,
     NotTransferred,
     Outcome,
     ToSend,
     Transfer,
+    Undecided,
 )
 from bridge.xa.coordinator import Transaction
 from gateway.instance import crashpoints
@@ -79,6 +82,7 @@ from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.messaging.message import Message
+from gateway.messaging.transformer import Transformed, TransformFailed
 from gateway.reactor.clocks import wall_ms
 from gateway.reactor.deferreds import FairShare
 
@@ -254,7 +258,8 @@ class Pump:
         :raises NotBuried:
         :raises BatchRefused:
         :raises NotDecided: these may be over when it is called again.
-        :raises LinkStops: that would fail again.
+        :raises LinkStops:
+        :raises TransformerUnusable: these would fail again.
         :raises MessagingError: a destination could not be looked up; the coordinator's log cannot
             be written.
         """
@@ -263,6 +268,8 @@ class Pump:
         failed: BaseException | None = None
         try:
             await delivery.resume(self, source)
+            if self.transfer.java is not None:
+                await self.transfer.java.ready(source, delivery.target)
             while not self.halting or (self.under_way and self._keeps_parts):
                 await delivery.deliver(self, source, sides)
         finally:
@@ -300,6 +307,8 @@ class Pump:
         What is being done at this moment ends as it ends; nothing else is begun.
         """
         self.stopped = True
+        if self.transfer.java is not None:
+            self.transfer.java.close()
         if self._keeps_parts:
             for batch in list(self.under_way):
                 self.void(batch, STOPPED)
@@ -393,16 +402,23 @@ class Pump:
             self.share,
             batch.items,
         )
-        for received in batch.received[len(items) :]:
+        left = batch.received[len(items) :]
+        java = None
+        if self.transfer.java is not None and left:
+            java = await self._asked_java(batch.source, left, sides, known_dead)
+        for received in left:
             began = seconds()
-            outcome: Outcome | NeedsLookUp | None = None
-            if known_dead is not None:
+            outcome: Undecided | None = None
+            if java is not None:
+                outcome = next(java)()
+            elif known_dead is not None:
                 outcome = known_dead(received.message)
             if outcome is None:
                 outcome = receive(received.message, sides)
             if isinstance(outcome, NeedsLookUp):
                 outcome = await self.transfer.branch(outcome, sides)
                 self.delivery.check(self)
+            assert not isinstance(outcome, NeedsJava), "it was not asked"
             item = Item(received, outcome, len(items))
             items.append(item)
             if not isinstance(outcome, ToSend):
@@ -413,6 +429,44 @@ class Pump:
             share.worked_since(began)
             if share.due:
                 await share.give()
+
+    async def _asked_java(
+        self,
+        source: LinkSource[Any],
+        left: Sequence[Received],
+        sides: LinkEnds,
+        known_dead: Callable[[Message], Dead | None] | None,
+    ) -> Iterator[Callable[[], Undecided]]:
+        """Have the transformer in Java transform these, together.
+
+        :returns: for each what gives its outcome, which may raise :class:`LinkStops`.
+        :raises MessagingError: as :meth:`transform`.
+        """
+        java, share = self.transfer.java, self.share
+        assert java is not None
+        first: list[Undecided] = []
+        for received in left:
+            began = share.now()
+            dead = None if known_dead is None else known_dead(received.message)
+            first.append(dead or self.transfer.outcome_of(received.message, sides))
+            share.worked_since(began)
+            if share.due:
+                await share.give()
+        asked = [one.message for one in first if isinstance(one, NeedsJava)]
+        results: Iterator[Transformed | TransformFailed] = iter(())
+        if asked:
+            names = sides.source, sides.target
+            properties = self.transfer.for_transformer
+            target = self.delivery.target
+            results = iter(await java.transform(asked, source, target, names, properties))
+            self.delivery.check(self)
+
+        def outcome_of(one: Undecided) -> Callable[[], Undecided]:
+            if isinstance(one, NeedsJava):
+                return partial(self.transfer.transformed, one, next(results), sides)
+            return lambda: one
+
+        return iter([outcome_of(one) for one in first])
 
     def count(self, outcome: Outcome) -> None:
         """Count what the sequence made of a message, once that is final."""

@@ -68,6 +68,21 @@ class TargetSession(ABC, Generic[S]):
         if self._session is None:
             await self._take()
 
+    async def connection(self) -> Connection:
+        """Return its connection, taking one first if necessary.
+
+        It is kept until what is sent next has been sent.
+
+        :raises TargetLost: as :meth:`open` does.
+        """
+        if self._session is None:
+            await self._take()
+        if self._lease is None:
+            raise TargetLost(
+                self._loss or ProviderUnavailable("its connection has ended"), sent=False
+            )
+        return self._lease.connection
+
     async def let_go(self, broken: bool = False) -> None:
         """Give the connection back. :param broken: it must not be used again."""
         lease, self._lease = self._lease, None

@@ -9,7 +9,7 @@ guide's order:
 2. its expiry is checked (:meth:`Transfer.has_expired`),
 3. its JMSReplyTo is dropped or kept (:meth:`Transfer._reply_to`),
 4. the target's rules have it, and then the message transformer; each may send it elsewhere or
-   nowhere (:meth:`Transfer._transform`),
+   nowhere (:meth:`Transfer._transform`, :meth:`Transfer.transformed`),
 5. it is tagged with the name of the bridge, and with what HornetQ and the loop guard add
    (:meth:`Transfer._tag`),
 6. it is made the message to send, with its time to live, delivery mode and priority
@@ -17,7 +17,7 @@ guide's order:
 
 Steps 7, acknowledgement, and 8, the line in the log, are of batches: :mod:`bridge.link.pump` has
 them, and the order in which steps of several messages are taken. Has no connection. A ``ref-name``
-is looked up by the caller, which is the only step that waits.
+is looked up, and a transformer in Java asked, by the caller: no other step waits.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Final
 from bridge.config.model import BRIDGE_NAME_PROPERTY, HOPS, MESSAGE_IDS, Bridge, Link
 from bridge.dead.message import DeadMessage
 from bridge.link.arrivals import Received
+from bridge.link.java_transformer import JavaTransformer
 from bridge.link.rules import Ruled, Rules, with_headers
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind
@@ -120,7 +121,25 @@ class NeedsLookUp:
     before: Message
 
 
+@dataclass(frozen=True, slots=True)
+class NeedsJava:
+    """The transformer, a class in Java, is to have a message.
+
+    :meth:`Transfer.transformed` goes on from here.
+
+    :param message: what the rules made.
+    :param before: what was received.
+    :param branch: where the rules send it.
+    """
+
+    message: Message
+    before: Message
+    branch: Destination | str | None
+
+
 Outcome = ToSend | Dead | NotTransferred
+#: An outcome, or what is needed for one.
+Undecided = Outcome | NeedsLookUp | NeedsJava
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +241,7 @@ class Transfer:
         link: Link,
         bridge: Bridge,
         identity: str,
-        transformer: MessageTransformer | None,
+        transformer: MessageTransformer | JavaTransformer | None,
         resolve: Resolve,
         now_ms: Callable[[], int],
     ) -> None:
@@ -230,14 +249,17 @@ class Transfer:
         # They are listed with commas.
         self._identity: Final = identity.replace("%", "%25").replace(",", "%2C")
         self._rules: Final = Rules(link.target.rules)
-        self._transformer: Final = transformer
+        #: The transformer, where it is a class in Java.
+        self.java: Final = transformer if isinstance(transformer, JavaTransformer) else None
+        self._transformer: Final = None if isinstance(transformer, JavaTransformer) else transformer
         self._resolve: Final = resolve
         self._now_ms: Final = now_ms
         #: Whether each message gets an id by which the target knows it again.
         self.marks_duplicates = False
         self._bridge_name = ""
         self._tags = False
-        self._for_transformer: Mapping[str, str] = {}
+        #: The properties that a transformer is given.
+        self.for_transformer: Mapping[str, str] = {}
         #: The headers made last, and from which, to where, with which reply-to: producers repeat
         #: themselves.
         self._last: tuple[Headers, Destination, Destination | None, Headers] | None = None
@@ -247,15 +269,15 @@ class Transfer:
         """Heed these attributes of the bridge from the next message on."""
         self._bridge_name = bridge.name
         self._tags = bridge.message_transfer_tag_bridge_name
-        self._for_transformer = {**self._link.target.properties, BRIDGE_NAME_PROPERTY: bridge.name}
+        self.for_transformer = {**self._link.target.properties, BRIDGE_NAME_PROPERTY: bridge.name}
         self._last = None
 
     # --- the steps
 
-    def outcome_of(self, message: Message, sides: LinkEnds) -> Outcome | NeedsLookUp:
+    def outcome_of(self, message: Message, sides: LinkEnds) -> Undecided:
         """Do steps 1 to 6 for a message received.
 
-        Up to the middle of step 4 where a name must be looked up.
+        Up to the middle of step 4 where Java must be asked, or a name be looked up.
 
         :raises LinkStops: the link must stop, and the message stays where it was.
         """
@@ -277,24 +299,47 @@ class Transfer:
         # 3
         reply_to = self._reply_to(message, sides)
         # 4
-        if self._transformer is None and not self._rules:
+        if self._transformer is None and self.java is None and not self._rules:
             return self._addressed(message, message, None, reply_to, sides)
         visible = (
             message
             if reply_to is message.headers.reply_to
             else with_headers(message, reply_to=reply_to)
         )
+        ruled = self._rules.apply(visible)
+        if ruled.dropped:
+            return NotTransferred()
+        if self.java is not None:
+            return NeedsJava(ruled.message, message, _branch(ruled))
         try:
-            result = self._transform(visible, sides)
+            result = self._transform(ruled, sides)
         except TransformFailed as failed:
             return self._failed(failed, sides)
+        return self._went_on(result, message, sides)
+
+    def transformed(
+        self, asked: NeedsJava, result: Transformed | TransformFailed, sides: LinkEnds
+    ) -> Outcome | NeedsLookUp:
+        """Go on with a message that the transformer in Java has had.
+
+        :param result: what came of it.
+        :raises LinkStops: the link must stop, and the message stays where it was.
+        """
+        if isinstance(result, TransformFailed):
+            return self._failed(result, sides)
+        return self._went_on(_with_branch(result, asked.branch), asked.before, sides)
+
+    def _went_on(
+        self, result: Transformed, before: Message, sides: LinkEnds
+    ) -> Outcome | NeedsLookUp:
+        """The rest of step 4, for a message that rules and transformer have had."""
         if result.no_transfer:
             return NotTransferred()
         if isinstance(result.branch_to, str):
-            return NeedsLookUp(result.branch_to, result.message, message)
+            return NeedsLookUp(result.branch_to, result.message, before)
         # Whatever the transformer made of it, if it made anything: it may set a reply-to.
         return self._addressed(
-            result.message, message, result.branch_to, result.message.headers.reply_to, sides
+            result.message, before, result.branch_to, result.message.headers.reply_to, sides
         )
 
     async def branch(self, branched: NeedsLookUp, sides: LinkEnds) -> Outcome:
@@ -307,12 +352,18 @@ class Transfer:
         try:
             branch = await self._resolve(branched.ref_name)
         except UnknownRefName as unknown:
-            name = f"{type(self._transformer).__module__}.{type(self._transformer).__qualname__}"
-            failed = TransformFailed(name, sides.source, sides.target, str(unknown))
+            failed = TransformFailed(self._name, sides.source, sides.target, str(unknown))
             failed.__cause__ = unknown
             return self._failed(failed, sides)
         message = branched.message
         return self._addressed(message, branched.before, branch, message.headers.reply_to, sides)
+
+    @property
+    def _name(self) -> str:
+        """The transformer's class."""
+        if self.java is not None:
+            return self.java.name
+        return f"{type(self._transformer).__module__}.{type(self._transformer).__qualname__}"
 
     def _addressed(
         self,
@@ -363,7 +414,7 @@ class Transfer:
             return None
         return reply_to
 
-    def _transform(self, message: Message, sides: LinkEnds) -> Transformed:
+    def _transform(self, ruled: Ruled, sides: LinkEnds) -> Transformed:
         """Step 4: the transformed message, where it goes, or that it does not.
 
         It may go elsewhere than to the target's destination; what the transformer says of that
@@ -371,9 +422,8 @@ class Transfer:
 
         :raises TransformFailed:
         """
-        ruled = self._rules.apply(message)
-        if ruled.dropped or self._transformer is None:
-            return Transformed(ruled.message, _branch(ruled), ruled.dropped)
+        if self._transformer is None:
+            return Transformed(ruled.message, _branch(ruled))
         made = transformed(
             self._transformer,
             BridgeType.JMS,
@@ -382,9 +432,9 @@ class Transfer:
             charset_name=None,
             source=sides.source,
             target=sides.target,
-            properties=self._for_transformer,
+            properties=self.for_transformer,
         )
-        return made if made.branch_to is not None else made._replace(branch_to=_branch(ruled))
+        return _with_branch(made, _branch(ruled))
 
     def _failed(self, failed: TransformFailed, sides: LinkEnds) -> Dead:
         """Step 4, the two policies."""
@@ -462,6 +512,11 @@ class Transfer:
 def _listed(headers: Headers, name: str) -> list[str]:
     value = headers.properties.get(name)
     return value.split(",") if isinstance(value, str) and value else []
+
+
+def _with_branch(made: Transformed, branch: Destination | str | None) -> Transformed:
+    """Send what a transformer made where the rules say, unless it said where."""
+    return made if made.branch_to is not None else made._replace(branch_to=branch)
 
 
 def _branch(ruled: Ruled) -> Destination | str | None:

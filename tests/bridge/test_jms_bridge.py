@@ -30,6 +30,7 @@ from bridge.link.errors import LinkRefused
 from bridge.link.status import BridgeState, LinkState, WrongState
 from bridge.manager import STOP_S
 from bridge.providers.jms.java_command import SETTINGS as JAVA_SETTINGS
+from bridge.transformers import NoTransformer
 from bridge.xa.log.opening import TransactionProperties, open_coordinator
 from gateway.broker.sessions.xa_resource import EmbeddedXAResource
 from gateway.instance import settings_general
@@ -392,6 +393,17 @@ async def test_a_dead_message_queue_that_cannot_be_made_leaves_nothing_open(plac
     with pytest.raises(LookupError, match=r"ext\.Missing"):
         await place.bridge.start()
     assert (place.state(), place.bridge.links()) == (BridgeState.STOPPED, ())
+
+
+@on_reactor
+async def test_a_dead_message_queue_has_no_transformer_in_java(place: Place) -> None:
+    dmq = '<dmq name="d" connection-factory-ref="here" destination-ref="d" message-transformer-class="java:ext.Any"/>'
+    place.write(document(link("ab"), dmqs=dmq))
+    expected = (
+        r"dmq d, message-transformer-class=java:ext\.Any: a class in Java can .* no dead message"
+    )
+    with pytest.raises(NoTransformer, match=expected):
+        await place.bridge.start()
 
 
 @on_reactor

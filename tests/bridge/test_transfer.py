@@ -25,6 +25,7 @@ from bridge.link.transfer import (
     Dead,
     LinkEnds,
     LinkStops,
+    NeedsJava,
     NeedsLookUp,
     NotTransferred,
     Outcome,
@@ -93,6 +94,7 @@ def outcome(
     """What the sequence makes of a message, at once: nothing of these tests waits."""
     sides = LinkEnds(destination, source, target, embedded)
     outcome = of.outcome_of(given, sides)
+    assert not isinstance(outcome, NeedsJava)
     if not isinstance(outcome, NeedsLookUp):
         return outcome
     results: list[Outcome] = []

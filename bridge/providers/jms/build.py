@@ -6,6 +6,10 @@ time with ``jakarta.jms`` in its place. So the compiler checks both, calls cost 
 and exceptions keep their types, which reflection would not give. ``jms-api.java`` declares the API
 as far as it is used, so a build needs nothing but a JDK.
 
+The class that message transformers extend has the name that Open MQ gave it, in both packages that
+it has had there, and one name cannot be two classes of a jar: so it lies in a folder of its
+namespace, from which ``Transformers.java`` loads it.
+
 Owns how sources become one jar, which follows the provider's own jars on the class path of its Java
 process. Knows nothing of what the classes do.
 """
@@ -29,6 +33,8 @@ JAR: Final = "stomp-gateway-jms.jar"
 #: The oldest Java whose JVM can run the classes.
 RELEASE: Final = "8"
 _PACKAGE: Final = "stompgateway/jms"
+_TRANSFORMER: Final = "com/sun/messaging/bridge/api/MessageTransformer.java"
+_NAMESPACES: Final = ("javax", "jakarta")
 _MADE_OF: Final = "META-INF/made-of"
 _DECLARATION: Final = re.compile(r"^public (?:interface|class) (\w+)", re.MULTILINE)
 
@@ -58,6 +64,22 @@ def write_api(folder: Path, namespace: str) -> None:
         name = _DECLARATION.match(declaration)[1]  # type: ignore[index]
         (target / f"{name}.java").write_text(
             f"package {namespace}.jms;\n\n{declaration}", encoding="utf-8"
+        )
+
+
+def write_transformer(folder: Path, namespace: str) -> None:
+    """Write the class that message transformers extend as Java sources.
+
+    :param namespace: ``javax`` or ``jakarta``.
+    """
+    text = (SOURCES / _TRANSFORMER).read_text(encoding="utf-8")
+    if namespace != "javax":
+        text = other_namespace(text)
+    # The package has been renamed since the guide was written.
+    for package in ("api", "service"):
+        _write(
+            folder / _TRANSFORMER.replace("/api/", f"/{package}/"),
+            text.replace("messaging.bridge.api", f"messaging.bridge.{package}"),
         )
 
 
@@ -149,13 +171,17 @@ def build(folder: Path) -> Path:
                 _write(namespaces / path.replace("/javax/", "/jakarta/"), other_namespace(text))
             elif path.startswith(f"{_PACKAGE}/"):
                 _write(common / path, text)
-        for namespace in ("javax", "jakarta"):
+        for namespace in _NAMESPACES:
             write_api(api, namespace)
         classes, api_classes = work / "classes", work / "api-classes"
         # Separately, so that nothing in the first can use the API.
         compile_sources(common, classes)
         compile_sources(api, api_classes)
         compile_sources(namespaces, classes, classes, api_classes)
+        for namespace in _NAMESPACES:
+            write_transformer(work / namespace, namespace)
+            place = classes / _PACKAGE / namespace
+            compile_sources(work / namespace, place, classes, api_classes)
         folder.mkdir(parents=True, exist_ok=True)
         entries = {
             "META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\r\n\r\n",

@@ -33,6 +33,8 @@ from bridge.providers.jms.session import (
     ConnectionScope,
     JMSSession,
 )
+from bridge.providers.jms.transformer_class import TransformerClass
+from bridge.providers.jms.transforming import TransformerSession
 from bridge.providers.jms.wire import Payload, Verb
 from bridge.providers.jms.xa_session import JMSXASession
 from gateway.messaging.destination import Destination, Kind, Queue
@@ -52,6 +54,8 @@ _BATCH: Final = 1
 _ONE_BY_ONE: Final = 2
 _INDIVIDUAL: Final = 3
 _XA: Final = 4
+#: A session that neither sends nor receives.
+_TRANSFORMER: Final = 5
 #: Numbers of XA sessions. A session refers to another one by its number.
 _numbers: Final = count(1)
 
@@ -215,6 +219,7 @@ class JMSConnection:
         )
         #: Channels of sessions that have not ended.
         self._channels: dict[SessionChannel, None] = {}
+        self._transformers: list[TransformerSession] = []
 
     # --- the seam
 
@@ -235,7 +240,7 @@ class JMSConnection:
             Mode.INDIVIDUAL: _INDIVIDUAL,
         }[mode]
         session = JMSSession(self._scope, mode, self._channel_maker(how, individual or 0))
-        self._keep_channel(session)
+        self._keep_channel(session.channel)
         return session
 
     def xa_session(self) -> JMSXASession:
@@ -244,7 +249,23 @@ class JMSConnection:
             raise NoXAFactory(self._factory.lookup_name, self._class_name)
         number = next(_numbers)
         session = JMSXASession(self._scope, self._channel_maker(_XA, number), number)
-        self._keep_channel(session)
+        self._keep_channel(session.channel)
+        return session
+
+    def transformer(self, of: TransformerClass) -> TransformerSession:
+        """Make a session that has a message transformer.
+
+        Not of the seam. A transformer that hangs ends the connection.
+
+        :raises ProviderUnavailable: the connection is closed or was lost.
+        """
+        self._scope.check_open()
+        session = TransformerSession(
+            of, self._channel_maker(_TRANSFORMER, 0), self.fail, self._scope.provider
+        )
+        self._transformers.append(session)
+        session.channel.ended.addCallback(lambda _: self._transformers.remove(session))
+        self._keep_channel(session.channel)
         return session
 
     def _channel_maker(self, how: int, argument: int) -> ChannelMaker:
@@ -270,8 +291,7 @@ class JMSConnection:
     ) -> Deferred[None]:
         return self._lane.call(what, seconds, verb, self._number, arguments)
 
-    def _keep_channel(self, session: JMSSession) -> None:
-        channel = session.channel
+    def _keep_channel(self, channel: SessionChannel) -> None:
         self._channels[channel] = None
         channel.ended.addCallback(lambda _: self._channels.pop(channel, None) and None)
 
@@ -356,6 +376,8 @@ class JMSConnection:
         self._scope.open = False
         for session in list(self._scope.sessions):
             session.close()
+        for transformer in list(self._transformers):
+            transformer.close()
         done = _all([channel.ended for channel in self._channels])
         done.addCallback(lambda _: self._close_link())
         return done
@@ -374,6 +396,8 @@ class JMSConnection:
         for session in list(scope.sessions):
             session.lost(error)
         scope.sessions.clear()
+        for transformer in list(self._transformers):
+            transformer.lost(error)
         self._close_link()
         self._lost(error)
 

@@ -64,6 +64,17 @@ class JavaMissing(ClientMissing):
     """No Java is installed, so no JMS provider can be reached."""
 
 
+class TransformerUnusable(MessagingError):
+    """The class of a message transformer is there, and none can be made of it.
+
+    :param name: of the class.
+    :param reason: what is wrong.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"the message transformer {name} cannot be used: {reason}")
+
+
 class Refused(MessagingError):
     """The provider is reachable and refuses what was asked."""
 

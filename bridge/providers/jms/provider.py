@@ -82,9 +82,10 @@ class JMSProvider:
         #: Temporary destinations of all its connections.
         self.temporary: set[Destination] = set()
         self._options = options
-        self._supervisor = supervisor_of(
-            reactor, options.of_factory(factory.class_path, factory.java_options, factory.process)
-        )
+        own = options.of_factory(factory.class_path, factory.java_options, factory.process)
+        #: The class path of its Java process.
+        self.class_path = own.class_path
+        self._supervisor = supervisor_of(reactor, own)
         #: The process that knows the connection factory, and its number there.
         self._found: tuple[JavaProcess, int] | None = None
         self._looking: Deferred[None] | None = None

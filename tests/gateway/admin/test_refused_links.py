@@ -27,11 +27,16 @@ FILE = """\
     <source connection-factory-ref="here" destination-ref="in"/>
     <target connection-factory-ref="here" destination-ref="out" message-transformer-class="nowhere.Transformer"/>
   </link>
+  <link name="jarless" transacted="false">
+    <source connection-factory-ref="here" destination-ref="in"/>
+    <target connection-factory-ref="java" destination-ref="out" message-transformer-class="com.acme.Nowhere"/>
+  </link>
   <link name="guessing" transacted="false">
     <source connection-factory-ref="wrong" destination-ref="in"/>
     <target connection-factory-ref="here" destination-ref="out"/>
   </link>
   <connection-factory ref-name="here"/>
+  <connection-factory ref-name="java" lookup-name="cf"/>
   <connection-factory ref-name="wrong" username="guest" password="no such password"/>
   <connection-factory ref-name="forgetful" lookup-name="stomp://127.0.0.1:{stomp}" username="guest" password="guest">
     <property name="stomp.dialect" value="generic"/>
@@ -54,6 +59,12 @@ FILES = {"odd": FILE}
             "neither takes part in XA transactions nor remembers duplicate ids. Expected XA on both sides ",
         ),
         ("classless", "link classless cannot have its message transformer: "),
+        (
+            "jarless",
+            "link jarless cannot have its message transformer: message-transformer-class of the target of link jarless=com.acme.Nowhere: "
+            "there is no module com, neither installed nor in {ext}; and in Java: there is no class com.acme.Nowhere in the empty class path nor in "
+            "{ext}/*.jar",
+        ),
         ("guessing", "link guessing has failed: "),
     ],
 )
@@ -61,7 +72,8 @@ def test_a_link_that_cannot_start_is_refused_with_the_reason(
     live: Live, link: str, why: str
 ) -> None:
     told = live("start", "link", "-bn", "odd", "-ln", link, "-f", code=1)
-    assert told.startswith(f"imqbridgemgr: Error: {why}"), told
+    expected = why.format(ext=live.gateway.directory.parents[1] / "lib" / "ext")
+    assert told.startswith(f"imqbridgemgr: Error: {expected}"), told
     assert "incident" not in told
     told = live("resume", "link", "-bn", "odd", "-ln", link, "-f", code=1)
     assert told.startswith(f"imqbridgemgr: Error: cannot resume link {link}, which is FAILED"), told

@@ -108,24 +108,33 @@ public interface DeliveryMode {
 
 public interface Message {
     String getJMSMessageID() throws JMSException;
+    void setJMSMessageID(String id) throws JMSException;
     long getJMSTimestamp() throws JMSException;
+    void setJMSTimestamp(long timestamp) throws JMSException;
     String getJMSCorrelationID() throws JMSException;
     void setJMSCorrelationID(String correlationID) throws JMSException;
     Destination getJMSReplyTo() throws JMSException;
     void setJMSReplyTo(Destination replyTo) throws JMSException;
     Destination getJMSDestination() throws JMSException;
+    void setJMSDestination(Destination destination) throws JMSException;
     int getJMSDeliveryMode() throws JMSException;
+    void setJMSDeliveryMode(int deliveryMode) throws JMSException;
     boolean getJMSRedelivered() throws JMSException;
     String getJMSType() throws JMSException;
     void setJMSType(String type) throws JMSException;
     long getJMSExpiration() throws JMSException;
+    void setJMSExpiration(long expiration) throws JMSException;
     int getJMSPriority() throws JMSException;
+    void setJMSPriority(int priority) throws JMSException;
     boolean propertyExists(String name) throws JMSException;
     int getIntProperty(String name) throws JMSException;
     Object getObjectProperty(String name) throws JMSException;
     java.util.Enumeration getPropertyNames() throws JMSException;
     void setObjectProperty(String name, Object value) throws JMSException;
     void setStringProperty(String name, String value) throws JMSException;
+    String getStringProperty(String name) throws JMSException;
+    void clearProperties() throws JMSException;
+    void clearBody() throws JMSException;
     void acknowledge() throws JMSException;
 }
 
@@ -138,6 +147,7 @@ public interface BytesMessage extends Message {
     long getBodyLength() throws JMSException;
     int readBytes(byte[] value) throws JMSException;
     void writeBytes(byte[] value) throws JMSException;
+    void reset() throws JMSException;
 }
 
 public interface MapMessage extends Message {
@@ -149,6 +159,7 @@ public interface MapMessage extends Message {
 public interface StreamMessage extends Message {
     Object readObject() throws JMSException;
     void writeObject(Object value) throws JMSException;
+    void reset() throws JMSException;
 }
 
 public interface ObjectMessage extends Message {
@@ -188,6 +199,10 @@ public class MessageEOFException extends JMSException {
 
 public class MessageFormatException extends JMSException {
     public MessageFormatException(String reason) { super(reason); }
+}
+
+public class MessageNotWriteableException extends JMSException {
+    public MessageNotWriteableException(String reason) { super(reason); }
 }
 
 public class ResourceAllocationException extends JMSException {

@@ -43,7 +43,7 @@ public final class Failure extends Exception {
         return brief(getMessage());
     }
 
-    static String brief(String text) {
+    public static String brief(String text) {
         return text == null ? "" : text.length() <= LONGEST ? text : text.substring(0, LONGEST) + " ...";
     }
 

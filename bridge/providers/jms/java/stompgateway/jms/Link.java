@@ -9,6 +9,8 @@ public interface Link {
     int INDIVIDUAL = 3;
     /** With the branches of XA transactions that the session is told of. */
     int XA = 4;
+    /** Neither sends nor receives, but has a message transformer. */
+    int TRANSFORMER = 5;
 
     /** The client identifier, or null. */
     String clientId();
@@ -26,7 +28,7 @@ public interface Link {
      * A session; what is asked of it belongs to one thread.
      *
      * @param mode TRANSACTED; BATCH: all that was received is settled together before more is; ONE_BY_ONE: the same with batches of one;
-     *     INDIVIDUAL; or XA
+     *     INDIVIDUAL; XA; or TRANSFORMER
      * @param individual the provider's acknowledge mode for INDIVIDUAL; for XA a number that no other session has
      */
     Work session(int mode, int individual) throws Failure;

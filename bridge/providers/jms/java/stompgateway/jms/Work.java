@@ -11,8 +11,9 @@ public interface Work {
      * @param asked the questions
      * @param wake set from another thread when there is more to ask: the call then returns soon
      * @return the answers; they are never empty unless woken
+     * @throws Failure nothing more can be done
      */
-    Octets turn(ByteBuffer asked, AtomicBoolean wake);
+    Octets turn(ByteBuffer asked, AtomicBoolean wake) throws Failure;
 
     /** Its thread ends, be it that nobody has closed it. */
     void over();

@@ -654,7 +654,15 @@ public final class StubProvider implements InitialContextFactory {
         int priority;
         boolean redelivered;
 
-        void reset() {}
+        public void reset() throws JMSException {}
+
+        @Override
+        public void clearProperties() {
+            properties.clear();
+        }
+
+        @Override
+        public void clearBody() {}
 
         @Override
         public String getJMSMessageID() {
@@ -662,8 +670,18 @@ public final class StubProvider implements InitialContextFactory {
         }
 
         @Override
+        public void setJMSMessageID(String id) {
+            this.id = id;
+        }
+
+        @Override
         public long getJMSTimestamp() {
             return timestamp;
+        }
+
+        @Override
+        public void setJMSTimestamp(long timestamp) {
+            this.timestamp = timestamp;
         }
 
         @Override
@@ -692,8 +710,18 @@ public final class StubProvider implements InitialContextFactory {
         }
 
         @Override
+        public void setJMSDestination(Destination destination) {
+            this.destination = destination;
+        }
+
+        @Override
         public int getJMSDeliveryMode() {
             return mode;
+        }
+
+        @Override
+        public void setJMSDeliveryMode(int deliveryMode) {
+            mode = deliveryMode;
         }
 
         @Override
@@ -717,8 +745,18 @@ public final class StubProvider implements InitialContextFactory {
         }
 
         @Override
+        public void setJMSExpiration(long expiration) {
+            this.expiration = expiration;
+        }
+
+        @Override
         public int getJMSPriority() {
             return priority;
+        }
+
+        @Override
+        public void setJMSPriority(int priority) {
+            this.priority = priority;
         }
 
         @Override
@@ -758,6 +796,11 @@ public final class StubProvider implements InitialContextFactory {
         }
 
         @Override
+        public String getStringProperty(String name) {
+            return (String) properties.get(name);
+        }
+
+        @Override
         public void acknowledge() {
             session.received.clear();
         }
@@ -781,10 +824,27 @@ public final class StubProvider implements InitialContextFactory {
         public void setText(String text) {
             this.text = text;
         }
+
+        @Override
+        public void clearBody() {
+            text = null;
+        }
     }
 
     static final class StubBytes extends StubMessage implements BytesMessage {
         private final ByteArrayOutputStream octets = new ByteArrayOutputStream();
+        private boolean readOnly;
+
+        @Override
+        public void reset() {
+            readOnly = true;
+        }
+
+        @Override
+        public void clearBody() {
+            octets.reset();
+            readOnly = false;
+        }
 
         @Override
         public long getBodyLength() {
@@ -798,7 +858,10 @@ public final class StubProvider implements InitialContextFactory {
         }
 
         @Override
-        public void writeBytes(byte[] value) {
+        public void writeBytes(byte[] value) throws JMSException {
+            if (readOnly) {
+                throw new MessageNotWriteableException("after reset()");
+            }
             octets.write(value, 0, value.length);
         }
     }
@@ -820,6 +883,11 @@ public final class StubProvider implements InitialContextFactory {
         public void setObject(String name, Object value) {
             entries.put(name, value);
         }
+
+        @Override
+        public void clearBody() {
+            entries.clear();
+        }
     }
 
     static final class StubStream extends StubMessage implements StreamMessage {
@@ -827,8 +895,13 @@ public final class StubProvider implements InitialContextFactory {
         private int at;
 
         @Override
-        void reset() {
+        public void reset() {
             at = 0;
+        }
+
+        @Override
+        public void clearBody() {
+            items.clear();
         }
 
         @Override

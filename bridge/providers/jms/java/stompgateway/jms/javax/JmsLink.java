@@ -109,6 +109,13 @@ final class JmsLink implements Link, ExceptionListener {
                 throw Failures.of(error);
             }
         }
+        if (mode == TRANSFORMER) {
+            try {
+                return new TransformerWork(this, plain ? connection.createSession(false, Session.AUTO_ACKNOWLEDGE) : newXaSession());
+            } catch (JMSException | RuntimeException | LinkageError error) {
+                throw Failures.of(error);
+            }
+        }
         return new JmsWork(this, mode, individual);
     }
 

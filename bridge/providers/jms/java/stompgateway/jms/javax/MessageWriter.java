@@ -39,18 +39,30 @@ final class MessageWriter {
         int deliveryMode;
         int priority;
         long expires;
+        long timestamp;
+        String id;
     }
 
     Outgoing read(Session session, byte[] head, byte[] body) throws JMSException, Failure {
+        return read(session, head, body, false);
+    }
+
+    /** @param whole whether its id is of interest, too */
+    Outgoing read(Session session, byte[] head, byte[] body, boolean whole) throws JMSException, Failure {
         ByteBuffer in = ByteBuffer.wrap(head);
         if (in.get() != 1) {
             throw new Failure(Failure.MESSAGE, "the head of a message has a version other than 1", null);
         }
         Outgoing out = new Outgoing();
-        in.getLong();
+        out.timestamp = in.getLong();
         out.expires = in.getLong();
-        int skipped = (in.getShort() & 0xFFFF) + (in.getShort() & 0xFFFF);
-        in.position(in.position() + skipped);
+        int idLength = in.getShort() & 0xFFFF;
+        int userLength = in.getShort() & 0xFFFF;
+        int user = in.position() + idLength;
+        if (whole) {
+            out.id = text(in, user);
+        }
+        in.position(user + userLength);
         out.message = create(session, in.get(), body);
         out.deliveryMode = in.get();
         out.priority = in.get();
