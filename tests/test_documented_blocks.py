@@ -125,6 +125,7 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("pipeline", "cd \"$(python -c 'import pipeline, os; print(os.path.dirname("): SHELL,
     ("pipeline", "gateway-pipeline ingest --journal DIR [--journal DIR ...] --"): SYNTAX,
     ("pipeline", "gateway-pipeline journeys EVENTS... [--destination queue:NAM"): SYNTAX,
+    ("pipeline_reconcile", "openssl pkeyutl -verify -pubin -inkey reconcile.pub -rawin -"): SHELL,
     ("pipeline_cluster", "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar"): CLUSTER,
     ("pipeline_cluster", "python3.12 -m venv /tmp/environment"): CLUSTER,
     ("pipeline_cluster", "export HADOOP_CONF_DIR=/etc/hadoop/conf JAVA_HOME=/opt/java-"): CLUSTER,

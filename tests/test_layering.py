@@ -114,6 +114,8 @@ ROOMS: Mapping[str, Room] = {
     "pipeline": Room(
         (
             "gateway.messaging",
+            # A statement says of which journal it is.
+            "gateway.journal.chain",
             "gateway.journal.schema",
             "gateway.stomp.brokers",
             "gateway.stomp.wire",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import click
@@ -27,6 +28,7 @@ from pipeline.cube import counting, cube
 from pipeline.errors import PipelineError
 from pipeline.output import Output, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
+from pipeline.statement import Source, key_of, sign, source_of
 from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.events import read_events
 from pipeline.transforms.reconcile import (
@@ -191,6 +193,13 @@ def hashed(lying: DataFrame) -> DataFrame:
     help="Look at what lies in the target's queues, too. Nothing is taken from there.",
 )
 @connection_options("target", "target-", "The target")
+@click.option(
+    "--signed",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    metavar="KEY FILE",
+    help="Write what was proved to FILE, and a signature by the Ed25519 key of the PEM file KEY to FILE.sig.",
+)
 @output_options
 @session_options
 def command(
@@ -202,6 +211,7 @@ def command(
     duplicates_ok: bool,
     browse_target: bool,
     target: Connection,
+    signed: tuple[Path, Path] | None,
     output: Output,
     session: SessionOptions,
 ) -> int:
@@ -219,11 +229,39 @@ def command(
     if browse_target:
         target.check()
     wanted = Wanted(links, since, until, late, duplicates_ok, target if browse_target else None)
+    key = None if signed is None else key_of(signed[0])
+    sources = [source_of(path) for path in paths] if signed is not None else []
     with spark_session("gateway-pipeline reconcile", session, paths) as spark:
         with progress(spark, "Reconciling"):
             agrees, summary = run(spark, paths, output, wanted)
+        if signed is not None and key is not None:
+            agrees, summary = _with_sources(agrees, summary, sources)
+            asked = {
+                "links": list(links),
+                "since": since,
+                "until": until,
+                "late": late,
+                "duplicates_ok": duplicates_ok,
+            }
+            sign(key, signed[1], asked, sources, agrees, summary)
         output.finish(summary)
     return 0 if agrees else 1
+
+
+def _with_sources(
+    agrees: bool, summary: Summary, sources: Sequence[Source]
+) -> tuple[bool, Summary]:
+    """Add what the chains of journals show.
+
+    Where one does not hold, the answer is no.
+    """
+    problems = [(source.path, problem) for source in sources for problem in source.problems]
+    facts = {**summary.facts, "journal segments not as they were chained": len(problems)}
+    if not problems:
+        return agrees, replace(summary, facts=facts)
+    facts["verdict"] = "segments of the journal are not as they were chained, so nothing is proved"
+    table = Table("Segments that are not as they were chained", ("journal", "problem"), problems)
+    return False, replace(summary, facts=facts, tables=[*summary.tables, table])
 
 
 # --- what is read

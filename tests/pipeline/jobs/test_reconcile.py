@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gateway.journal.chain import Chain, verify
 from pipeline.command import main
 from pipeline.connection import Connection
 from pipeline.errors import PipelineError
@@ -19,6 +20,7 @@ from pipeline.output import Output
 from pipeline.tables.delta import DeltaFolder
 from tests.faults.linked_gateway import KINDS, LinkedGateway, linked_gateway
 from tests.pipeline import linked
+from tests.pipeline.test_statement import written
 
 pytestmark = pytest.mark.brokers
 
@@ -159,6 +161,28 @@ def test_the_exit_code_is_1_if_it_cannot_be_proved(
         for line in path.open()
     ]
     assert sorted(row["id"] for row in rows if row["outcome"] == "lost") == sorted(lost)
+
+
+def test_a_signed_statement_says_of_which_journal(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, file = tmp_path / "journal", tmp_path / "statement.json"
+    journal = linked.LinkJournal(folder, 1)
+    linked.moved(journal)
+    journal.roll()
+    Chain(folder).complete()
+    written(tmp_path / "key.pem")
+    asked = ["reconcile", str(folder), "--signed", str(tmp_path / "key.pem"), str(file)]
+    assert main(asked) == 0
+    said = json.loads(file.read_bytes())
+    assert said["agrees"] is True
+    assert said["read"][0]["head"] == verify(folder).head
+    assert said["facts"]["messages"] == len(journal.truth.outcomes)
+    [segment] = folder.glob("*.jsonl")
+    segment.write_bytes(segment.read_bytes() + b"\n")
+    assert main(asked) == 1
+    assert "segments of the journal are not as they were chained" in capsys.readouterr().out
+    assert json.loads(file.read_bytes())["agrees"] is False
 
 
 def test_doubled_messages_may_be_allowed(spark: SparkSession, tmp_path: Path) -> None:
