@@ -58,6 +58,7 @@ class SendPlan:
     :ivar unrouted: the destination, where it is a name alone, and what there is decides what it is
         of; "" for another.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
+    :ivar nearly_plain: it would be, if its destination was not a name alone.
     :ivar plain: one destination, and neither expiry nor envelope: nothing to do but to make the
         message and send it.
     """
@@ -69,6 +70,7 @@ class SendPlan:
         "expiring",
         "form",
         "headers",
+        "nearly_plain",
         "personal",
         "plain",
         "text",
@@ -98,7 +100,9 @@ class SendPlan:
         self.form: Final = form
         self.text: Final = headers.body_type is BodyType.TEXT
         self.unrouted: Final = unrouted
-        self.plain: Final = not (copies or expires or ttl or envelope or form or unrouted)
+        simple = not (copies or expires or ttl or envelope or form)
+        self.plain: Final = simple and not unrouted
+        self.nearly_plain: Final = simple and unrouted != ""
 
 
 def plan_send(

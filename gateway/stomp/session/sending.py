@@ -26,6 +26,7 @@ from gateway.stomp.send_plan import (
     SendPlan,
     all_headers_of,
     check_text,
+    headers_of,
     mapped,
     plan_send,
     restore,
@@ -89,6 +90,8 @@ class Sending:
         #: all of them are sent, or none.
         self._together: list[tuple[int, int]] = []
         self._target: ProviderSession = self.session
+        #: The last of the run, where all of it is for one destination, by a name alone.
+        self._alone: Message | None = None
         #: The run is for the plain session, and nothing is to be done to a message but to make it.
         self.direct = transforming is None
         #: The provider asked to wait; what is sent anyway is taken.
@@ -107,15 +110,27 @@ class Sending:
         """
         shaped = head if isinstance(head, ShapedHead) else None
         plan = None if shaped is None else shaped.meaning.plan
+        if (
+            shaped is not None
+            and isinstance(plan, SendPlan)
+            and plan.nearly_plain
+            and self.direct
+            and shaped.meaning.shape.is_bare
+            and self._follows(plan)
+        ):
+            if plan.text:
+                check_text(body)
+            self._alone = Message(headers_of(shaped, plan), body)
+            self.pending.append(self._alone)
+            return True
         own = head.headers if shaped is None else shaped.own_headers()
         if not isinstance(plan, SendPlan):
             plan = self._plan(head, own)
-        if plan.unrouted:
-            pending, found = self.pending, plan.headers.destination
+        if plan.unrouted and not self._follows(plan):
             # What is on its way may make a queue of that name.
-            if pending and pending[-1].headers.destination != found and not self._sent():
+            if not self._sent():
                 return False
-            if self._resolve(plan.unrouted, "destination") != found:
+            if self._resolve(plan.unrouted, "destination") != plan.headers.destination:
                 plan = self._plan(head, own)
         if plan.text:
             check_text(body)
@@ -152,7 +167,21 @@ class Sending:
         if receipt is not None:
             self._asked.append((start, receipt))
         self.pending += messages
+        if plan.unrouted:
+            self._alone = messages[0]
         return True
+
+        """Whether the whole run is for its destination, by a name alone.
+        """Whether the whole run is for the plan's destination, each by a name alone.
+
+        Then that is still what the name means.
+        """
+        pending = self.pending
+        return (
+            bool(pending)
+            and pending[-1] is self._alone
+            and self._alone.headers.destination == plan.headers.destination
+        )
 
     def _plan(self, head: Head, own: dict[str, str]) -> SendPlan:
         """Work out what a SEND means, and keep that for others that say the same.
@@ -198,7 +227,7 @@ class Sending:
         if not run or self.kept:
             return True
         asked, together = self._asked, self._together
-        self.pending, self._asked, self._together = [], [], []
+        self.pending, self._asked, self._together, self._alone = [], [], [], None
         target = self._target
         # All places are those of the whole run. No list is made anew for each that is refused.
         first = answered = 0

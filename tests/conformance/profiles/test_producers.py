@@ -34,19 +34,19 @@ def test_artemis_sends_to_what_there_is_each_time(join: Join, name: str) -> None
 
 
 def test_artemis_finds_the_queue_that_was_made_just_before(join: Join, name: str) -> None:
-    """All frames come at once."""
+    """All frames come at once, also one that leaves no doubt about the topic."""
     client = join("artemis")
     frames = [
         b"SEND\ndestination:%b\ndestination-type:%b\n\n%d\0"
         % (name.encode() + b".%d" % number, kind, turn)
         for number in range(MANY)
-        for turn, kind in enumerate((b"ANYCAST", b"none yet"))
+        for turn, kind in enumerate((b"ANYCAST", b"MULTICAST", b"none"))
     ]
     client.write(b"".join(frames))
     client.sync()
     for number in range(MANY):
         client.subscribe(f"/queue/{name}.{number}", id=str(number))
-        assert [each.text for each in client.messages(2)] == ["0", "1"]
+        assert [each.text for each in client.messages(2)] == ["0", "2"]
 
 
 def test_activemq_types_each_message(join: Join, name: str) -> None:
