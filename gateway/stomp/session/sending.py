@@ -171,8 +171,8 @@ class Sending:
             self._alone = messages[0]
         return True
 
+    def _follows(self, plan: SendPlan) -> bool:
         """Whether the whole run is for its destination, by a name alone.
-        """Whether the whole run is for the plan's destination, each by a name alone.
 
         Then that is still what the name means.
         """
