@@ -79,6 +79,32 @@ def test_every_setting_of_the_broker_reaches_an_option() -> None:
     )
 
 
+def test_virtual_topics_and_dead_queues_reach_their_options() -> None:
+    found = options(
+        "imq.virtualTopics.names=>,news.*",
+        "imq.virtualTopics.prefix=of.*.",
+        "imq.autocreate.queue.deadLetterQueue=ActiveMQ.DLQ.Queue.",
+        "imq.autocreate.topic.deadLetterQueue=DLQ",
+        "imq.destination.queue.a.deadLetterQueue=DLQ.a",
+        "imq.destination.queue.DLQ.a.isDMQ=true",
+    )
+    assert (found.virtual_topics, found.virtual_prefix) == ((">", "news.*"), "of.*.")
+    assert found.auto_queue is not None
+    assert found.auto_topic is not None
+    assert found.auto_queue.dead_letter_queue == "ActiveMQ.DLQ.Queue."
+    assert found.auto_topic.dead_letter_queue == "DLQ"
+    destinations = dict(found.destinations)
+    assert destinations[Queue("a")].dead_letter_queue == "DLQ.a"
+    assert destinations[Queue("DLQ.a")].is_dmq
+    assert options("imq.virtualTopics.names=").virtual_topics == ()
+
+
+@pytest.mark.parametrize("prefix", ["", "Consumer", "Consumer.*", "Consumer..", ">.", ".*."])
+def test_a_prefix_of_virtual_topics_that_is_not_one_is_refused(prefix: str) -> None:
+    with pytest.raises(ValueError, match=r"imq\.virtualTopics\.prefix"):
+        options(f"imq.virtualTopics.prefix={prefix}")
+
+
 def test_what_is_set_for_one_destination_is_over_the_defaults() -> None:
     found = dict(
         options(
