@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 LoadTransformer = Callable[[str, str], MessageTransformer]
 
 _JAVA: Final = "java:"
+_TARGETS_ONLY: Final = (
+    "a class in Java can be the transformer of a link's target, and of no dead message queue"
+)
 
 
 class NoTransformer(Exception):
@@ -34,17 +37,19 @@ class NoTransformer(Exception):
 
 
 def python_transformer(name: str, where: str, load: LoadTransformer) -> MessageTransformer:
-    """Return a transformer in Python.
+    """Return the transformer of a dead message queue, which must be in Python.
 
     :param where: the name was given, for errors.
-    :raises NoTransformer: it is said to be in Java.
-    :raises Exception: what ``load`` raises.
+    :raises NoTransformer:
     """
     if name.startswith(_JAVA):
-        raise NoTransformer(
-            f"{where}={name}: a class in Java can be the transformer of a link's target, and of no dead message queue"
-        )
-    return load(name, where)
+        raise NoTransformer(f"{where}={name}: {_TARGETS_ONLY}")
+    try:
+        return load(name, where)
+    except Exception as error:
+        # The loader says what is wrong in words of its own.
+        also = "" if ":" in name else f"; {_TARGETS_ONLY}"
+        raise NoTransformer(f"{error}{also}") from error
 
 
 def link_transformer(

@@ -390,18 +390,17 @@ async def test_a_bad_setting_of_its_own_is_the_failure(place: Place) -> None:
 async def test_a_dead_message_queue_that_cannot_be_made_leaves_nothing_open(place: Place) -> None:
     dmq = '<dmq name="d" connection-factory-ref="here" destination-ref="d" message-transformer-class="ext.Missing"/>'
     place.write(document(link("ab"), dmqs=dmq))
-    with pytest.raises(LookupError, match=r"ext\.Missing"):
+    with pytest.raises(NoTransformer, match=r"ext\.Missing"):
         await place.bridge.start()
     assert (place.state(), place.bridge.links()) == (BridgeState.STOPPED, ())
 
 
+@pytest.mark.parametrize("name", ["java:ext.Any", "ext.Any"])
 @on_reactor
-async def test_a_dead_message_queue_has_no_transformer_in_java(place: Place) -> None:
-    dmq = '<dmq name="d" connection-factory-ref="here" destination-ref="d" message-transformer-class="java:ext.Any"/>'
+async def test_a_dead_message_queue_has_no_transformer_in_java(place: Place, name: str) -> None:
+    dmq = f'<dmq name="d" connection-factory-ref="here" destination-ref="d" message-transformer-class="{name}"/>'
     place.write(document(link("ab"), dmqs=dmq))
-    expected = (
-        r"dmq d, message-transformer-class=java:ext\.Any: a class in Java can .* no dead message"
-    )
+    expected = r"ext\.Any.*[:;] a class in Java can .* no dead message"
     with pytest.raises(NoTransformer, match=expected):
         await place.bridge.start()
 
@@ -740,7 +739,7 @@ async def test_a_file_that_cannot_be_used_changes_nothing(place: Place) -> None:
     assert "nowhere" in str(refused.value)
     dmq = '<dmq name="d" connection-factory-ref="here" destination-ref="d" message-transformer-class="ext.Missing"/>'
     place.write(document(link("cd", "c", "d"), dmqs=dmq))
-    with pytest.raises(LookupError):
+    with pytest.raises(NoTransformer):
         await place.bridge.reload()
     assert (place.state(), place.bridge.links()) == (BridgeState.STARTED, (before,))
     assert place.bridge.problem == ""

@@ -63,14 +63,17 @@ def jars(classes: Path) -> Any:
         yield Path(folder)
 
 
-def package(classes: Path, namespace: str, folder: Path) -> None:
-    """Compile the transformers, and put them and nothing else into a jar."""
+def package(classes: Path, namespace: str, folder: Path, words: str = "Renamed from ") -> None:
+    """Compile the transformers, and put them and nothing else into a jar.
+
+    :param words: what one of them says.
+    """
     here = Path(__file__).parent / "acme"
     with TemporaryDirectory() as name:
         sources, made = Path(name) / "sources", Path(name) / "classes"
         build.write_transformer(sources, namespace)
         for path in here.rglob("*.java"):
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8").replace("Renamed from ", words)
             if namespace != "javax":
                 text = build.other_namespace(text)
             (sources / path.name).write_text(text, encoding="utf-8")
@@ -317,6 +320,21 @@ async def test_a_class_on_the_class_path_of_the_provider_comes_with_what_is_besi
     by = str(message.headers.properties["by"])
     assert by.startswith("Renamed from ")
     await link.stop()
+
+
+@pytest.mark.long
+@on_reactor
+async def test_a_link_that_is_made_anew_takes_the_new_jar(
+    brokers: Rig, classes: Path, tmp_path: Path
+) -> None:
+    linked = Linked(brokers, stub_provider(classes), False)
+    for words in ("The first from ", "The second from "):
+        package(classes, "javax", tmp_path, words)
+        link = await linked.started("com.acme.Renamed", tmp_path)
+        await linked.send("any")
+        [message] = await linked.arrived()
+        assert str(message.headers.properties["by"]).startswith(words)
+        await link.stop()
 
 
 @on_reactor
