@@ -31,7 +31,7 @@ class Source:
 
     :param segments: that are as they were chained; of them
     :param found: those that were whole before they were chained.
-    :param head: of the chain; None where there is none.
+    :param head: of the chain; None where the folder has no chain.
     :param problems: a sentence for each segment that is not as it was chained.
     """
 

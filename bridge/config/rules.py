@@ -66,7 +66,7 @@ def value_of(type: str, text: str) -> Value:
 
     :param type: in Java's word: ``string``, ``boolean``, ``byte``, ``short``, ``int``, ``long``,
         ``float`` or ``double``.
-    :raises ValueError: the text is none of that type; says what was expected.
+    :raises ValueError: the text is not of that type; says what was expected.
     """
     if type == _STRING:
         return text

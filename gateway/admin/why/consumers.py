@@ -294,7 +294,7 @@ def exclusive_causes(
         return [
             Cause(
                 CauseKind.EXCLUSIVE_CONSUMER,
-                f"Nobody gets messages of {place.name} just now: the exclusive consumer that has left must first settle or give back {counted(exclusive.unsettled)}.",
+                f"No consumer gets messages of {place.name} just now: the exclusive consumer that has left must first settle or give back {counted(exclusive.unsettled)}.",
                 {**figures, "unacknowledged": exclusive.unsettled},
                 "Have its client end its transaction or acknowledge, or end its connection; see who is connected:",
                 command("imqcmd", "list", "cxn"),

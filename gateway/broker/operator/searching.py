@@ -190,7 +190,7 @@ class _Search:
     async def _stored(self, place: Dispatched, cursor: Cursor) -> Sequence[Message] | None:
         """Return what comes next, from the store.
 
-        :returns: none of them where they are in memory meanwhile; None where there are no more, or
+        :returns: none of them where they are in memory meanwhile; None at the end, or where
             they are not read in time.
         """
         seqs = cursor.stored_ahead(EXAMINED)
