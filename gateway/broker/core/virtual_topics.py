@@ -179,5 +179,8 @@ class VirtualTopics:
         if physical.copied_from is not None:
             self._queues[physical.copied_from.name].remove(physical)
             del self.queues[physical]
-        elif not self._queues.get(physical.destination.name, True):
-            del self._queues[physical.destination.name]
+            return
+        destination = physical.destination
+        # A queue may have the same name as the topic, which goes on with its list.
+        if destination.kind is Kind.TOPIC and not self._queues.get(destination.name, True):
+            del self._queues[destination.name]

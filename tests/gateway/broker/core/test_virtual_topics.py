@@ -147,6 +147,15 @@ def test_an_administrator_makes_and_removes_the_queues(
     assert stepped.empty
 
 
+def test_a_queue_with_the_name_of_the_topic_comes_and_goes(stepped: Stepped) -> None:
+    stepped.send(texts(T, ["before"]))
+    exist(stepped, Queue(T.name))
+    stepped.remove(stepped.broker.queue(Queue(T.name)))
+    exist(stepped, A)
+    stepped.send(texts(T, ["m"]))
+    assert waiting(stepped, A) == ["m"]
+
+
 def test_a_queue_of_the_settings_exists_from_the_start(tmp_path: Path) -> None:
     options = BrokerOptions(destinations=((A, DestinationProperties()),))
     stepped = Stepped(tmp_path, options)
