@@ -192,16 +192,18 @@ def verify(folder: Path, head: str | None = None) -> Verified:
                 f"line {number} of {CHAIN}, of {link.segment}, does not follow the line before it"
             )
         before = link.chain
-        path = folder / link.segment
         if link.removed:
+            # No line's hash has the mark, and the retention begins with the oldest.
+            if good:
+                problems.append(
+                    f"{link.segment} is marked as removed, and an older one is there; the retention removes the oldest first"
+                )
             continue
-        if path.with_name(f"{link.segment}.open").exists():
-            # It gets its name just now, or at the next start.
-            continue
-        if not path.exists():
+        seen = _seen(folder / link.segment)
+        if seen is None:
             problems.append(f"{link.segment} is missing; it had {link.octets} octets")
             continue
-        digest, octets = _digest(path)
+        digest, octets = seen
         if (digest, octets) != (link.sha256, link.octets):
             problems.append(
                 f"{link.segment} was changed: it has {octets} octets of SHA-256 {digest}, and had {link.octets} of {link.sha256}"
@@ -219,6 +221,17 @@ def verify(folder: Path, head: str | None = None) -> Verified:
 def _segments(folder: Path) -> list[Path]:
     """Return the whole segments of a folder."""
     return [path for path in folder.iterdir() if segment_of(path.name) is not None]
+
+
+def _seen(segment: Path) -> tuple[str, int] | None:
+    """Return what is there of a segment that is chained; None for nothing."""
+    # The second gets the name of the first just now, or at the next start.
+    for path in (segment, segment.with_name(f"{segment.name}.open"), segment):
+        try:
+            return _digest(path)
+        except FileNotFoundError:
+            continue
+    return None
 
 
 def _digest(path: Path) -> tuple[str, int]:

@@ -86,7 +86,40 @@ def reordered(folder: Path) -> str:
     return "does not follow the line before it"
 
 
-@pytest.mark.parametrize("change", [changed, removed, added, unchained, reordered])
+def said_to_be_open(folder: Path) -> str:
+    path = folder / segment_name(RUN, 2)
+    path.with_name(f"{path.name}.open").write_bytes(b"")
+    return changed(folder)
+
+
+def removed_and_open(folder: Path) -> str:
+    path = folder / segment_name(RUN, 2)
+    path.rename(path.with_name(f"{path.name}.open")).write_bytes(b"{}\n")
+    return f"{path.name} was changed: it has 3 octets of SHA-256 "
+
+
+def said_to_be_too_old(folder: Path) -> str:
+    path = folder / CHAIN
+    every = path.read_bytes().splitlines(keepends=True)
+    every[1] = every[1].replace(b"}", b',"removed":true}')
+    path.write_bytes(b"".join(every))
+    (folder / segment_name(RUN, 2)).unlink()
+    return f"{segment_name(RUN, 2)} is marked as removed, and an older one is there"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed,
+        removed,
+        added,
+        unchained,
+        reordered,
+        said_to_be_open,
+        removed_and_open,
+        said_to_be_too_old,
+    ],
+)
 def test_a_change_is_seen(tmp_path: Path, change: Callable[[Path], str]) -> None:
     filled(tmp_path)
     assert verify(tmp_path).problems == ()
