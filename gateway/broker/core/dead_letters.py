@@ -119,10 +119,8 @@ class DeadLetters:
         physical.last_death, physical.last_death_ms = comment, self._turn.now_ms
         self._reports.died(physical.destination, reason, comment)
         is_dmq = physical.destination == DMQ or physical.properties.is_dmq
-        lost = is_dmq and reason not in (
-            DeadReason.OLDEST,
-            DeadReason.LOW_PRIORITY,
-        )
+        for_room = reason in (DeadReason.OLDEST, DeadReason.LOW_PRIORITY)
+        lost = is_dmq and not for_room
         if lost or _wish(properties, dead.LOG_DEAD_MESSAGES, self._options.log_dead):
             self._log.info(
                 "message {id} of {destination} is dead: {reason}, {comment}",
@@ -134,7 +132,9 @@ class DeadLetters:
         kept = _wish(properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq)
         if not kept or is_dmq:
             return
-        to = self._dead_queue(physical.dead_queue)
+        # Queues may have each other's dead messages. Where those make room for each other, it ends.
+        again = for_room and dead.ORIGINAL_DESTINATION in properties
+        to = DMQ if again else self._dead_queue(physical.dead_queue)
         truncate = _wish(properties, dead.TRUNCATE_MSG_BODY, self._options.truncate_dead) and bool(
             message.body
         )

@@ -18,7 +18,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 from tests.gateway.broker.administration import administration, outcome
 from tests.gateway.broker.brokers import text
-from tests.gateway.broker.stepped_broker import Stepped
+from tests.gateway.broker.stepped_broker import Stepped, texts
 
 Q, DEAD = Queue("orders"), Queue("ActiveMQ.DLQ.Queue.orders")
 INDIVIDUAL = DestinationProperties(dead_letter_queue="ActiveMQ.DLQ.Queue.")
@@ -152,6 +152,21 @@ def test_it_loses_its_oldest_at_its_limit_as_the_dmq_does(stepped: Stepped) -> N
     assert queue is not None
     assert queue.properties.limit_behavior is LimitBehavior.REMOVE_OLDEST
     assert queue.properties.max_total_msg_bytes == 1024**3
+
+
+def test_two_that_have_the_dead_of_each_other_come_to_an_end(tmp_path: Path) -> None:
+    one, other = (
+        DestinationProperties(
+            max_num_msgs=1, limit_behavior=LimitBehavior.REMOVE_OLDEST, dead_letter_queue=name
+        )
+        for name in ("other", "one")
+    )
+    names = Queue("one"), Queue("other")
+    stepped = Stepped(
+        tmp_path, BrokerOptions(destinations=tuple(zip(names, (one, other), strict=True)))
+    )
+    stepped.send(texts(names[0], "1234"))
+    assert [bodies(stepped, each) for each in (*names, DMQ)] == [["4"], ["3"], ["1", "2"]]
 
 
 def test_temporary_queues_and_names_that_are_too_long_have_the_broker_s(stepped: Stepped) -> None:
