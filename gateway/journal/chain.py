@@ -212,7 +212,11 @@ def verify(folder: Path, head: str | None = None) -> Verified:
         good += 1
         found += link.found
     if head is not None and head not in {link.chain for link in links}:
-        problems.append(f"the chain has never had the head {head}")
+        problems.append(
+            f"the chain does not have the head {head}: it never had, or the retention has removed what it is of"
+            if links[0].removed
+            else f"the chain has never had the head {head}"
+        )
     known = {link.segment for link in links}
     problems += [f"{name} is not in the chain" for name in there if name not in known]
     return Verified(good, found, before, tuple(problems))

@@ -199,6 +199,17 @@ def test_what_retention_removes_is_not_missing(tmp_path: Path) -> None:
     assert len(verify(tmp_path).problems) == 1
 
 
+def test_a_head_of_what_retention_has_removed_may_have_been(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    head = verify(tmp_path).head
+    filled(tmp_path, 4, NEXT)
+    segments(tmp_path, NEXT, kept_octets=32 * 2).remove_old(0)
+    [problem] = verify(tmp_path, head).problems
+    assert problem == (
+        f"the chain does not have the head {head}: it never had, or the retention has removed what it is of"
+    )
+
+
 def test_a_write_that_was_cut_short(tmp_path: Path) -> None:
     written = segments(tmp_path, size=1 << 20)
     written.write(b'{"line":1}\n')
