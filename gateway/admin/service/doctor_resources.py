@@ -195,12 +195,13 @@ def _dead(queue: DestinationView) -> Iterator[Finding]:
     age = max(0, queue.oldest_age_ms) / _HOUR_MS
     figure = f"{queue.messages} messages, {octets(queue.octets)}, the oldest {age:.1f} h old"
     if queue.messages and not queue.consumers:
+        which = f"msg -t q -n {shlex.quote(queue.name)}"
         yield Finding(
             "dead messages",
             Severity.WARNING,
             f"{queue.name} has messages and no consumer",
             figure,
-            f"imqcmd list msg -t q -n {shlex.quote(queue.name)}; imqbridgemgr replay dead -dry-run",
+            f"imqcmd list {which}; when it is mended, imqcmd replay {which} -limit {queue.messages}",
         )
     else:
         text = f"{queue.name} is {'consumed' if queue.messages else 'empty'}"

@@ -87,6 +87,12 @@ def test_a_gateway_whose_operator_forgot_things(live: Live) -> None:
     assert "ok  permissions: files with secrets are their owner's alone" in shown
     assert "0 errors, " in shown
 
+    # What the advice ends with is a command that sends them again.
+    replay = by_check["dead messages"]["remedy"].rpartition(", imqcmd ")[2].split()
+    assert imqcmd.run(["purge", "dst", "-t", "q", "-n", "small", "-f", *live.options]) == 0
+    assert imqcmd.run([*replay, "-f", *live.options]) == 0
+    assert "ok  dead messages: mq.sys.dmq is empty" in doctor(live, code=1)
+
     assert imqcmd.run(["pause", "svc", "-n", "stomp", "-f", *live.options]) == 0
     assert "service stomp is PAUSED" in doctor(live, code=1)
     assert imqcmd.run(["resume", "svc", "-n", "stomp", "-f", *live.options]) == 0
