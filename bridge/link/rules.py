@@ -20,9 +20,10 @@ from bridge.config.rules import (
     value_of,
 )
 from gateway.messaging.message import Message
+from gateway.messaging.selector.fields import value_reader
 from gateway.messaging.selector.grammar import Identifier
 from gateway.messaging.selector.names import is_property_name
-from gateway.messaging.selector.selector import Selector, parse, value_reader
+from gateway.messaging.selector.selector import Selector, parse
 from gateway.messaging.values import Value, text_of
 
 _FIELDS: Final = {CORRELATION_ID: "correlation_id", TYPE: "type"}

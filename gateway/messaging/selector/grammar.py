@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 MAX_LENGTH: Final = 8192
 #: Parentheses, NOTs and signs within each other, at most.
 MAX_DEPTH: Final = 64
+#: ActiveMQ and Artemis read texts as numbers behind it, as is done here anyway.
+_CONVERTING: Final = "convert_string_expressions:"
 #: Characters of one token in an error.
 _LONGEST_NAMED: Final = 60
 
@@ -221,16 +223,20 @@ def read(text: str) -> Node:
         raise InvalidSelector(
             text, 0, f"it has {len(text)} characters, and {MAX_LENGTH} are allowed"
         )
+    given = text
+    if text.startswith(_CONVERTING):
+        # Blanks in its place, so that columns are those of the text.
+        text = text.replace(_CONVERTING, " " * len(_CONVERTING), 1)
     try:
         tree: Node = _parser().parse(text)  # type: ignore[assignment]
     except _Refused as refused:
-        raise InvalidSelector(text, refused.column, refused.reason) from None
+        raise InvalidSelector(given, refused.column, refused.reason) from None
     except UnexpectedCharacters as error:
         place: int = error.pos_in_stream  # type: ignore[assignment]
-        raise InvalidSelector(text, place + 1, _about_character(text[place])) from None
+        raise InvalidSelector(given, place + 1, _about_character(text[place])) from None
     except UnexpectedToken as error:
         place = len(text) if error.token.type == "$END" else error.token.start_pos or 0
-        raise InvalidSelector(text, place + 1, _about_token(error.token, error.expected)) from None
+        raise InvalidSelector(given, place + 1, _about_token(error.token, error.expected)) from None
     return tree
 
 

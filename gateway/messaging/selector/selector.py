@@ -8,7 +8,8 @@ take time in proportion to what is read, the size of a selector is bounded, and 
 before it is used.
 
 A selector sees the properties of a message and its header fields JMSDeliveryMode, JMSPriority,
-JMSMessageID, JMSTimestamp, JMSCorrelationID and JMSType, and JMSXUserID. How often a message was
+JMSMessageID, JMSTimestamp, JMSCorrelationID and JMSType, and JMSXUserID; the same by the names that
+Artemis has: AMQPriority, AMQTimestamp, AMQDurable and AMQExpiration. How often a message was
 delivered is no part of it, so JMSXDeliveryCount is null.
 
 Of a tree nested functions are made, once, so that a message costs one call for each node that
@@ -49,11 +50,12 @@ if TYPE_CHECKING:
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TypeAlias, cast
 
 from gateway.messaging.message import Message
 from gateway.messaging.selector import like as patterns
+from gateway.messaging.selector.fields import Operand, Properties, is_property, value_reader
 from gateway.messaging.selector.grammar import (
     And,
     Arithmetic,
@@ -144,27 +146,12 @@ _NUMBER: Final = re.compile(r"[+-]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:[eE][
 #: conversion.
 EXACT_DOUBLE: Final = 2**53
 
-_Properties: TypeAlias = Mapping[str, Value]
-
 #: Decides about a message: its properties are given beside it, since nearly all that is asked for
 #: is there.
-Condition: TypeAlias = Callable[[_Properties, Message], bool | None]
-_Operand: TypeAlias = Callable[[_Properties, Message], Value]
+Condition: TypeAlias = Callable[[Properties, Message], bool | None]
 #: An operand that must be a number; None when unknown, not-a-number for what is no number and so
 #: never compares.
-_Numeric: TypeAlias = Callable[[_Properties, Message], Number | None]
-
-_HEADER_FIELDS: Final[dict[str, _Operand]] = {
-    "JMSDeliveryMode": lambda properties, message: (
-        "PERSISTENT" if message.headers.persistent else "NON_PERSISTENT"
-    ),
-    "JMSPriority": lambda properties, message: message.headers.priority,
-    "JMSMessageID": lambda properties, message: message.message_id or None,
-    "JMSTimestamp": lambda properties, message: message.timestamp,
-    "JMSCorrelationID": lambda properties, message: message.headers.correlation_id,
-    "JMSType": lambda properties, message: message.headers.type,
-    "JMSXUserID": lambda properties, message: message.user or None,
-}
+_Numeric: TypeAlias = Callable[[Properties, Message], Number | None]
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _LONGEST_BOOLEAN: Final = 5
@@ -234,7 +221,7 @@ def _cost_of_number(node: Node) -> int:
 
 
 def _all(terms: list[Condition]) -> Condition:
-    def conjunction(properties: _Properties, message: Message) -> bool | None:
+    def conjunction(properties: Properties, message: Message) -> bool | None:
         result: bool | None = True
         for term in terms:
             one = term(properties, message)
@@ -248,7 +235,7 @@ def _all(terms: list[Condition]) -> Condition:
 
 
 def _any(terms: list[Condition]) -> Condition:
-    def disjunction(properties: _Properties, message: Message) -> bool | None:
+    def disjunction(properties: Properties, message: Message) -> bool | None:
         result: bool | None = False
         for term in terms:
             one = term(properties, message)
@@ -262,15 +249,15 @@ def _any(terms: list[Condition]) -> Condition:
 
 
 def _not(term: Condition) -> Condition:
-    def negation(properties: _Properties, message: Message) -> bool | None:
+    def negation(properties: Properties, message: Message) -> bool | None:
         result = term(properties, message)
         return None if result is None else not result
 
     return negation
 
 
-def _flag(operand: _Operand) -> Condition:
-    def flag(properties: _Properties, message: Message) -> bool | None:
+def _flag(operand: Operand) -> Condition:
+    def flag(properties: Properties, message: Message) -> bool | None:
         return _as_boolean(operand(properties, message))
 
     return flag
@@ -290,7 +277,7 @@ def _as_boolean(value: Value) -> bool | None:
 def _string_test(identifier: Identifier, test: Callable[[str], bool], negated: bool) -> Condition:
     operand = value_reader(identifier)
 
-    def string_test(properties: _Properties, message: Message) -> bool | None:
+    def string_test(properties: Properties, message: Message) -> bool | None:
         value = operand(properties, message)
         if value is None:
             return None
@@ -308,7 +295,7 @@ def _between(node: Between) -> Condition:
         (COMPARISONS["<"], COMPARISONS[">"]) if negated else (COMPARISONS[">="], COMPARISONS["<="])
     )
 
-    def between(properties: _Properties, message: Message) -> bool | None:
+    def between(properties: Properties, message: Message) -> bool | None:
         value = operand(properties, message)
         if value is None:
             return None
@@ -338,16 +325,16 @@ def _comparison(node: Comparison) -> Condition:
     return _equals(left, right, sign)
 
 
-def _equals_string(operand: _Operand, literal: str, sign: str) -> Condition:
+def _equals_string(operand: Operand, literal: str, sign: str) -> Condition:
     if sign == "=":
 
-        def equal(properties: _Properties, message: Message) -> bool | None:
+        def equal(properties: Properties, message: Message) -> bool | None:
             value = operand(properties, message)
             return None if value is None else value == literal
 
         return equal
 
-    def unequal(properties: _Properties, message: Message) -> bool | None:
+    def unequal(properties: Properties, message: Message) -> bool | None:
         value = operand(properties, message)
         return None if value is None else isinstance(value, str) and value != literal
 
@@ -358,13 +345,13 @@ def _compares_literal(operand: _Numeric, literal: Number, sign: str) -> Conditio
     compare = COMPARISONS[sign]
     if isinstance(literal, float):
 
-        def with_double(properties: _Properties, message: Message) -> bool | None:
+        def with_double(properties: Properties, message: Message) -> bool | None:
             value = operand(properties, message)
             return None if value is None else compare(double(value), literal)
 
         return with_double
 
-    def with_long(properties: _Properties, message: Message) -> bool | None:
+    def with_long(properties: Properties, message: Message) -> bool | None:
         value = operand(properties, message)
         return None if value is None else compare(value, literal)
 
@@ -374,7 +361,7 @@ def _compares_literal(operand: _Numeric, literal: Number, sign: str) -> Conditio
 def _compares(left: _Numeric, right: _Numeric, sign: str) -> Condition:
     compare = COMPARISONS[sign]
 
-    def comparison(properties: _Properties, message: Message) -> bool | None:
+    def comparison(properties: Properties, message: Message) -> bool | None:
         value = left(properties, message)
         return None if value is None else compared(compare, value, right(properties, message))
 
@@ -388,7 +375,7 @@ def _equals(left_node: Node, right_node: Node, sign: str) -> Condition:
     wanted = sign == "="
     compare = COMPARISONS[sign]
 
-    def equality(properties: _Properties, message: Message) -> bool | None:
+    def equality(properties: Properties, message: Message) -> bool | None:
         one = left(properties, message)
         if one is None:
             return None
@@ -415,7 +402,7 @@ def _equals(left_node: Node, right_node: Node, sign: str) -> Condition:
     return equality
 
 
-def _value(node: Node) -> _Operand:
+def _value(node: Node) -> Operand:
     """An operand of any type."""
     match node:
         case Literal() | Identifier():
@@ -426,31 +413,13 @@ def _value(node: Node) -> _Operand:
             return condition(node)
 
 
-def value_reader(node: Node) -> _Operand:
-    """An operand as it is."""
-    match node:
-        case Identifier(name):
-            if "-" in name:
-                return _extra(name)
-            return _HEADER_FIELDS.get(name) or (lambda properties, message: properties.get(name))
-        case Literal(value):
-            return lambda properties, message: value
-    raise AssertionError(f"{node} is neither literal nor identifier")
-
-
-def _extra(name: str) -> _Operand:
-    """A header whose name is not a property's."""
-
-    return lambda properties, message: dict(message.headers.extras).get(name)
-
-
 def _numeric(node: Node) -> _Numeric:
     """An operand that must be a number."""
     match node:
         case Literal(value):
             number = cast("Number", value)  # what the grammar lets through
             return lambda properties, message: number
-        case Identifier(name) if name not in _HEADER_FIELDS and "-" not in name:
+        case Identifier(name) if is_property(name):
             return _numeric_property(name)
         case Sign(negative, inner):
             return _signed(negative, _numeric(inner))
@@ -463,7 +432,7 @@ def _numeric(node: Node) -> _Numeric:
 
 
 def _numeric_property(name: str) -> _Numeric:
-    def numeric_property(properties: _Properties, message: Message) -> Number | None:
+    def numeric_property(properties: Properties, message: Message) -> Number | None:
         value = properties.get(name)
         if type(value) is str and len(value) < 19 and value.isdigit() and value.isascii():
             return int(value)
@@ -476,7 +445,7 @@ def _signed(negative: bool, operand: _Numeric) -> _Numeric:
     if not negative:
         return operand
 
-    def minus(properties: _Properties, message: Message) -> Number | None:
+    def minus(properties: Properties, message: Message) -> Number | None:
         value = operand(properties, message)
         return None if value is None else bounded(-value)
 
@@ -486,7 +455,7 @@ def _signed(negative: bool, operand: _Numeric) -> _Numeric:
 def _arithmetic(
     first: _Numeric, rest: list[tuple[Callable[[Number, Number], Number | None], _Numeric]]
 ) -> _Numeric:
-    def arithmetic(properties: _Properties, message: Message) -> Number | None:
+    def arithmetic(properties: Properties, message: Message) -> Number | None:
         result = first(properties, message)
         for operation, operand in rest:
             if result is None:

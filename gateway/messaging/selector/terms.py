@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from gateway.messaging.message import Message
+from gateway.messaging.selector.fields import value_reader
 from gateway.messaging.selector.grammar import (
     And,
     Arithmetic,
@@ -27,7 +28,7 @@ from gateway.messaging.selector.grammar import (
     Sign,
     read,
 )
-from gateway.messaging.selector.selector import Condition, condition, value_reader
+from gateway.messaging.selector.selector import Condition, condition
 from gateway.messaging.values import Value
 
 

@@ -1,0 +1,71 @@
+"""What identifiers of a selector stand for in a message.
+
+Owns the header fields by their names: those of JMS 1.1, section 3.8.1.1, JMSXUserID, and those that
+Artemis's filters have for the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from gateway.messaging.message import Message
+from gateway.messaging.selector.grammar import Identifier, Literal, Node
+from gateway.messaging.values import Value
+
+Properties: TypeAlias = Mapping[str, Value]
+#: Reads a value; the properties of the message are given beside it, since nearly all that is asked
+#: for is there.
+Operand: TypeAlias = Callable[[Properties, Message], Value]
+
+HEADER_READERS: Final[dict[str, Operand]] = {
+    "JMSDeliveryMode": lambda properties, message: (
+        "PERSISTENT" if message.headers.persistent else "NON_PERSISTENT"
+    ),
+    "JMSPriority": lambda properties, message: message.headers.priority,
+    "JMSMessageID": lambda properties, message: message.message_id or None,
+    "JMSTimestamp": lambda properties, message: message.timestamp,
+    "JMSCorrelationID": lambda properties, message: message.headers.correlation_id,
+    "JMSType": lambda properties, message: message.headers.type,
+    "JMSXUserID": lambda properties, message: message.user or None,
+}
+
+#: A property may have such a name, and goes before it.
+_OF_ARTEMIS: Final[dict[str, Operand]] = {
+    "AMQDurable": lambda properties, message: (
+        "DURABLE" if message.headers.persistent else "NON_DURABLE"
+    ),
+    "AMQExpiration": lambda properties, message: message.expires,
+    "AMQPriority": lambda properties, message: message.headers.priority,
+    "AMQTimestamp": lambda properties, message: message.timestamp,
+}
+
+
+def value_reader(node: Node) -> Operand:
+    """Return what reads an identifier or a literal, as it is."""
+    match node:
+        case Identifier(name):
+            if "-" in name:
+                return _extra(name)
+            if name in _OF_ARTEMIS:
+                return _property_or(name, _OF_ARTEMIS[name])
+            return HEADER_READERS.get(name) or (lambda properties, message: properties.get(name))
+        case Literal(value):
+            return lambda properties, message: value
+    raise AssertionError(f"{node} is neither literal nor identifier")
+
+
+def is_property(name: str) -> bool:
+    """Whether this identifier is a property, and nothing else."""
+    return "-" not in name and name not in HEADER_READERS and name not in _OF_ARTEMIS
+
+
+def _extra(name: str) -> Operand:
+    """A header whose name is not a property's."""
+    return lambda properties, message: dict(message.headers.extras).get(name)
+
+
+def _property_or(name: str, field: Operand) -> Operand:
+    return lambda properties, message: (
+        properties[name] if name in properties else field(properties, message)
+    )
