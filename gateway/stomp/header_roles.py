@@ -48,6 +48,8 @@ SPENT: Final = frozenset(
         "heart-beat",
     )
 )
+#: Artemis's name of the group of a message, beside JMSXGroupID.
+ARTEMIS_GROUP: Final = "_AMQ_GROUP_ID"
 #: Headers of SEND by whose values the gateway goes, beside those about expiry.
 _READ: Final = frozenset(
     (
@@ -59,6 +61,7 @@ _READ: Final = frozenset(
         "content-type",
         DUPLICATE_ID,
         GROUP_ID,
+        ARTEMIS_GROUP,
     )
 )
 #: What a producer may set of JMSX (JMS 1.1, section 3.5.9); the others are the provider's.

@@ -17,7 +17,7 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Message
 from gateway.messaging.values import decode_map, text_of
 from gateway.stomp import destinations
-from gateway.stomp.header_roles import TRANSFORMATION_ERROR, shown_as
+from gateway.stomp.header_roles import ARTEMIS_GROUP, TRANSFORMATION_ERROR, shown_as
 from gateway.stomp.map_texts import WANTED_FORMS, write_map
 from gateway.stomp.message_encoder import UnsendableBody
 from gateway.stomp.rabbitmq_names import RabbitMQNames
@@ -177,6 +177,8 @@ class ArtemisLayout:
         # What it is routed as is not for its sender to say.
         given_pairs = _given(message, destinations.spell, padded=True)
         pairs += [pair for pair in given_pairs if pair[0] != _ROUTING]
+        if headers.group and ARTEMIS_GROUP not in headers.properties:
+            pairs.append((ARTEMIS_GROUP, headers.group))
         return _frame(pairs, delivered, delivered.version is not Version.V1_0, padded=True)
 
 

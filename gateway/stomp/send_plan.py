@@ -13,6 +13,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode
 from gateway.messaging.message import (
     DEFAULT_PRIORITY,
+    GROUP_ID,
     BodyType,
     Headers,
     Message,
@@ -22,6 +23,7 @@ from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.values import Value, encode_map
 from gateway.stomp import client_headers, destinations
 from gateway.stomp.header_roles import (
+    ARTEMIS_GROUP,
     BOOLEAN,
     EXPIRY,
     EXTRA,
@@ -149,6 +151,8 @@ def plan_send(
             personal = True
             if administers:
                 properties[name] = value
+    if ARTEMIS_GROUP in properties:
+        properties.setdefault(GROUP_ID, properties[ARTEMIS_GROUP])
     expires, ttl = client_headers.expiry(given) if expiring else (0, 0)
     persistent = given.get("persistent")
     reply_to = given.get("reply-to")

@@ -171,6 +171,60 @@ def test_artemis_prefixes_go_before_wildcards(join: Join, name: str) -> None:
     assert client.message().text == "a"
 
 
+@pytest.mark.parametrize("profile", ["activemq", "artemis"])
+@pytest.mark.parametrize(
+    "selector",
+    [
+        "AMQPriority > 5",
+        "AMQDurable = 'DURABLE' AND AMQPriority = 7",
+        "AMQTimestamp BETWEEN 1 AND 9000000000000",
+        "AMQExpiration = 9000000000000",
+        "convert_string_expressions:age > 18",
+        "convert_string_expressions:hyphenated_props:for-age > 18",
+    ],
+)
+def test_selectors_of_artemis(join: Join, name: str, profile: str, selector: str) -> None:
+    client = join(profile)
+    wanted = {"priority": "7", "persistent": "true", "expires": "9000000000000"}
+    wanted |= {"destination": f"/queue/{name}", "age": "20", "for-age": "20"}
+    other = {"destination": f"/queue/{name}", "priority": "3", "age": "9", "for-age": "9"}
+    if "Timestamp" not in selector:
+        client.send("SEND", other, "other")
+    client.send("SEND", wanted, "wanted")
+    client.subscribe(f"/queue/{name}", selector=selector)
+    assert client.message().text == "wanted"
+    assert client.sync() == []
+
+
+def test_a_property_goes_before_a_name_of_artemis(join: Join, name: str) -> None:
+    client = join("artemis")
+    headers = {"destination": f"/queue/{name}", "priority": "7"}
+    client.send("SEND", {**headers, "AMQPriority": "2"}, "property")
+    client.send("SEND", headers, "priority")
+    client.subscribe(f"/queue/{name}", selector="AMQPriority = 7")
+    assert client.message().text == "priority"
+    assert client.sync() == []
+
+
+@pytest.mark.parametrize("header", ["_AMQ_GROUP_ID", "JMSXGroupID"])
+def test_artemis_has_its_own_name_of_a_group(join: Join, name: str, header: str) -> None:
+    clients = [join("artemis"), join("artemis")]
+    for client in clients:
+        client.subscribe(f"/queue/{name}")
+    sender = join("artemis")
+    # The gateway learns what a producer repeats.
+    for number in range(40):
+        sent = {"destination": f"/queue/{name}", header: "ab"[number % 2], "n": str(number)}
+        sender.send("SEND", sent, str(number))
+    groups = []
+    for client in clients:
+        messages = client.messages(20)
+        assert [int(each["n"]) % 2 for each in messages] in ([0] * 20, [1] * 20)
+        groups.append({each["_AMQ_GROUP_ID"] for each in messages})
+        assert client.sync() == []
+    assert sorted(map(sorted, groups)) == [["a"], ["b"]]
+
+
 @pytest.mark.parametrize("text", ["::", "queue::", "a::b::c"])
 def test_artemis_refuses_incomplete_names(join: Join, text: str) -> None:
     client = join("artemis", "1.1")
