@@ -31,6 +31,8 @@ _BEGINNINGS: Final = {
     (Kind.TOPIC, True): "/temp-topic/",
 }
 
+#: How ActiveMQ writes them among several in one text.
+_SCHEMES: Final = {Kind.QUEUE: "queue://", Kind.TOPIC: "topic://"}
 
 #: What ActiveMQ and Artemis read as options of a destination, such as
 #: ``?consumer.prefetchSize=10``. Any other question mark is one.
@@ -98,7 +100,7 @@ def split(text: str) -> list[str]:
 def split_composite(text: str) -> list[str]:
     """As :func:`split`, with any comma between destinations, as in ActiveMQ.
 
-    A part without a prefix has that of the first.
+    A part without a prefix has that of the first; ``queue://`` and ``topic://`` are prefixes, too.
     """
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if len(parts) > _MOST_TOGETHER:
@@ -107,7 +109,14 @@ def split_composite(text: str) -> list[str]:
         )
     first = parts[0] if parts else ""
     prefix = next((each for each in _BEGINNINGS.values() if first.startswith(each)), "")
-    return [part if part.startswith("/") else prefix + part for part in parts]
+    return [_prefixed(part, prefix) for part in parts]
+
+
+def _prefixed(part: str, prefix: str) -> str:
+    for kind, scheme in _SCHEMES.items():
+        if part.startswith(scheme):
+            return _BEGINNINGS[kind, False] + part[len(scheme) :]
+    return part if part.startswith("/") else prefix + part
 
 
 def split_exclusive(text: str) -> tuple[str, bool | None]:

@@ -31,6 +31,26 @@ def test_activemq_trims_destinations(join: Join, name: str, version: str) -> Non
     assert len(client.messages(3)) == 3
 
 
+@pytest.mark.parametrize(
+    "form", ["/queue/{0},topic://{0}", "/topic/{0},queue://{0}", "topic://{0},{0}"]
+)
+def test_activemq_joins_queues_and_topics(join: Join, name: str, form: str) -> None:
+    both, sender = join("activemq"), join("activemq")
+    both.subscribe(f"/queue/{name}", id="q")
+    both.subscribe(f"/topic/{name}", id="t")
+    sender.put(form.format(name), "to both")
+    assert {each["subscription"] for each in both.messages(2)} == {"q", "t"}
+    for id in "qt":
+        both.ask("UNSUBSCRIBE", id=id)
+    both.subscribe(form.format(name), id="c")
+    for kind in ("queue", "topic"):
+        sender.put(f"/{kind}/{name}", kind)
+    assert {each["destination"] for each in both.messages(2)} == {
+        f"/queue/{name}",
+        f"/topic/{name}",
+    }
+
+
 def test_activemqs_header_names_a_durable_subscription(join: Join, name: str) -> None:
     client = join("activemq", client_id=name)
     durable = {"id": "s", "activemq.subscriptionName": "d"}
