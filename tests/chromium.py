@@ -35,7 +35,7 @@ _ARGUMENTS: Final = (
 )
 #: Whatever a page may ask for, there is no answer.
 _NOWHERE: Final = "--host-resolver-rules=MAP * ~NOTFOUND"
-_HERE: Final = f"{_NOWHERE}, EXCLUDE 127.0.0.1, EXCLUDE localhost"
+_HERE: Final = f"{_NOWHERE}, EXCLUDE 127.0.0.1, EXCLUDE 127.0.0.2, EXCLUDE localhost"
 #: What a page has settled by: it has drawn, or has nothing to draw.
 _READY: Final = "document.readyState === 'complete' && (document.documentElement.dataset.ready === 'yes' || !document.querySelector('script'))"
 

@@ -84,6 +84,7 @@ from gateway.journal.journal import SEGMENT_AGE, Journal
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
+from gateway.stomp.listeners import Listener
 from gateway.stomp.open_listeners import ListenerView
 from gateway.stomp.service import Client, StompService
 from gateway.tls import server_files
@@ -214,6 +215,7 @@ def admin_service(
             broker.broker,
             Paging(provider, partial(_clients, bridges), partial(_owners, bridges)),
             troubles,
+            partial(_websockets, bridges),
         ),
     )
 
@@ -396,6 +398,10 @@ def _configured(configuration: Configuration) -> Configured:
 
 def _listener_views(bridges: BridgeServiceManager) -> list[ListenerView]:
     return [view for stomp in _stomp(bridges) for view in stomp.service.listeners.views()]
+
+
+def _websockets(bridges: BridgeServiceManager) -> list[tuple[Listener, ListenerView]]:
+    return [each for stomp in _stomp(bridges) for each in stomp.service.listeners.websockets()]
 
 
 def _stomp(bridges: BridgeServiceManager) -> Iterator[StompBridge]:

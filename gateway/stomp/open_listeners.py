@@ -145,6 +145,11 @@ class OpenListeners:
             for name, one in self._listeners.items()
         ]
 
+    def websockets(self) -> list[tuple[Listener, ListenerView]]:
+        """Those that take STOMP over WebSocket, open or not."""
+        both = zip(self._listeners.values(), self.views(), strict=True)
+        return [(one, view) for one, view in both if one.websocket is not None]
+
     async def open(self) -> None:
         """Open all, also those that were paused.
 

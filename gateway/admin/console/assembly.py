@@ -21,6 +21,7 @@ from gateway.admin.console.sessions import Sessions
 from gateway.admin.console.site import Console
 from gateway.admin.console.traces import TRACE_ACTIONS, trace_views
 from gateway.admin.console.transactions import TRANSACTION_ACTIONS, transaction_views
+from gateway.admin.console.trying import trying_views
 from gateway.admin.service.requests import Routes
 from gateway.admin.service.service import Identify, MakePages
 from gateway.admin.service.settings import SESSION_IDLE, SESSION_LIFE, TLS_ENABLED
@@ -28,6 +29,8 @@ from gateway.broker.operator.paging import Paging
 from gateway.broker.operator.views import BrokerView
 from gateway.instance.settings import Settings
 from gateway.reactor.clocks import wall_ms
+from gateway.stomp.listeners import Listener
+from gateway.stomp.open_listeners import ListenerView
 
 
 def console(
@@ -37,11 +40,13 @@ def console(
     broker: Callable[[tuple[int, int]], BrokerView],
     paging: Paging,
     troubles: Callable[[], Sequence[str]],
+    websockets: Callable[[], Sequence[tuple[Listener, ListenerView]]],
 ) -> MakePages:
     """Return what makes the console once its routes are there.
 
     :param broker: the broker as a whole, given the messages of all destinations and their octets.
     :param troubles: why clients cannot be served, sentences.
+    :param websockets: the listeners that take STOMP over WebSocket, open or not.
     """
     now_ms = partial(wall_ms, reactor)
 
@@ -62,6 +67,7 @@ def console(
                 *connection_views(paging, explained, now_ms),
                 *transaction_views(routes, now_ms),
                 *trace_views(routes, now_ms),
+                *trying_views(websockets),
             ],
             {**ACTIONS, **MESSAGE_ACTIONS, **TRANSACTION_ACTIONS, **TRACE_ACTIONS},
             settings[TLS_ENABLED],

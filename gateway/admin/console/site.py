@@ -43,20 +43,17 @@ from gateway.instance.listening import peer_host
 
 ROOT: Final = "/console/"
 #: No inline script or style, nothing from elsewhere, and no page around this one.
-POLICY: Final = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self'",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "base-uri 'none'",
-        "frame-ancestors 'none'",
-    )
+_POLICY: Final = (
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self'",
+    "form-action 'self'",
+    "base-uri 'none'",
+    "frame-ancestors 'none'",
 )
 _HEADERS: Final[Mapping[str, str]] = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": "; ".join((*_POLICY, "connect-src 'self'")),
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
@@ -111,7 +108,7 @@ class Console:
         self._templates.globals |= {
             "root": ROOT,
             "version": __version__,
-            "menu": [(view.path, view.title) for view in views if view.title],
+            "menu": [view for view in views if view.title],
             "static": {
                 name: f"{ROOT}static/{name}?{tag}" for name, (_, tag) in self._static.items()
             },
@@ -198,10 +195,11 @@ class Console:
             self._redirect(request, f"{ROOT}login")
             return
         if path.startswith("live/") and method == "GET":
-            view = self._view(path.removeprefix("live/"))
+            asked = self._asked(request, session)
+            view = self._view(path.removeprefix("live/"), asked)
             if not view.every_s:
                 raise _not_found()
-            self._streams.open(request, session, view, self._asked(request, session))
+            self._streams.open(request, session, view, asked)
             return
         self._sessions.use(session)
         if path.startswith("act/"):
@@ -211,15 +209,15 @@ class Console:
         elif method == "GET" and path in ("/", "/console"):
             self._redirect(request, ROOT)
         elif method == "GET":
-            view = self._view(path)
-            self._send(request, await self._page(request, session, view))
+            self._send(request, await self._page(request, session, path))
         else:
             raise _not_found()
 
-    def _view(self, path: str) -> View:
+    def _view(self, path: str, asked: AdminRequest) -> View:
         view = self._views.get(path)
         if view is None:
             raise _not_found()
+        _check_role(view.role, asked)
         return view
 
     def _session(self, request: Any) -> Session | None:
@@ -236,13 +234,18 @@ class Console:
         if _CHOSEN in request.args:
             query |= chosen([each.decode("utf-8", "replace") for each in request.args[_CHOSEN]])
         role = self._sessions.role(session) or Role.VIEWER
-        return AdminRequest(session.user, query, dict(body or {}), role)
+        return AdminRequest(session.user, query, dict(body or {}), role, _host(request))
 
     # --- views
 
-    async def _page(self, request: Any, session: Session, view: View) -> str:
+    async def _page(self, request: Any, session: Session, path: str) -> str:
         asked = self._asked(request, session)
+        view = self._view(path, asked)
         shown = await view.look(asked)
+        if view.connects:
+            reached: Any = shown["reached"]
+            policy = (*_POLICY, " ".join(("connect-src", *(reached or ("'none'",)))))
+            request.setHeader("Content-Security-Policy", "; ".join(policy))
         return self._rendered(session, asked, view, shown, "page.html")
 
     async def _fragment(self, session: Session, view: View, asked: AdminRequest) -> str:
@@ -264,6 +267,7 @@ class Console:
                 "session": session,
                 "role": asked.role,
                 "may": lambda name: asked.role >= self._actions[name].role,
+                "may_see": lambda path: asked.role >= self._views[path].role,
                 "query": asked.query,
                 "link": link,
                 **shown,
@@ -309,7 +313,7 @@ class Console:
         try:
             if request.method == b"POST":
                 self._prove(request, session, asked.body)
-            _check_role(action, asked)
+            _check_role(action.role, asked)
             plan = Asked(action, action.given(asked), address)
             plan.check()
         except Refused as refused:
@@ -483,10 +487,17 @@ def _form(request: Any) -> dict[str, str]:
     return dict(fields)
 
 
-def _check_role(action: Action, asked: AdminRequest) -> None:
-    if asked.role < action.role:
+def _host(request: Any) -> str:
+    try:
+        return urlsplit(f"//{request.getHeader('Host') or ''}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _check_role(role: Role, asked: AdminRequest) -> None:
+    if asked.role < role:
         raise Refused(
-            f"that needs the role {action.role.word}, and yours is {asked.role.word}",
+            f"that needs the role {role.word}, and yours is {asked.role.word}",
             "forbidden",
             HTTPStatus.FORBIDDEN,
         )

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gateway.admin.service.requests import AdminRequest
+from gateway.admin.service.roles import Role
 from gateway.instance.problems import printable
 
 #: Rows of a table on one page.
@@ -32,6 +33,9 @@ class View:
     :param template: has the block ``live``, which is sent again when it has changed, and may have
         the block ``still``, which is not.
     :param every_s: seconds between two looks for an open page; 0 if it does not follow.
+    :param role: that its user needs.
+    :param connects: its scripts connect to the origins that the look gives as ``reached``, and to
+        nothing else.
     """
 
     path: str
@@ -39,6 +43,8 @@ class View:
     template: str
     look: Look
     every_s: float = 2.0
+    role: Role = Role.VIEWER
+    connects: bool = False
 
 
 @dataclass(frozen=True)

@@ -156,12 +156,14 @@ class AdminRequest:
     :param role: what they may do.
     :param query: the parameters of the URL, by name.
     :param body: the JSON object that came with it; empty if none did.
+    :param host: of the address in the browser, without a port; empty where no page asks.
     """
 
     user: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: Mapping[str, Any] = field(default_factory=dict)
     role: Role = Role.VIEWER
+    host: str = ""
 
     def text(self, name: str, default: str = "") -> str:
         """A text of the body, else of the URL. :raises Refused: it is no text."""
