@@ -107,7 +107,10 @@ def split_composite(text: str) -> list[str]:
         raise CommandRefused(
             f"destination names {len(parts)} destinations: {_MOST_TOGETHER} is the limit of one frame"
         )
-    first = parts[0] if parts else ""
+    if len(parts) < 2:
+        # As of SEND: alone, queue:// and topic:// are part of a name.
+        return parts
+    first = parts[0]
     prefix = next((each for each in _BEGINNINGS.values() if first.startswith(each)), "")
     return [_prefixed(part, prefix) for part in parts]
 

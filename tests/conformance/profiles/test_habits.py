@@ -51,6 +51,14 @@ def test_activemq_joins_queues_and_topics(join: Join, name: str, form: str) -> N
     }
 
 
+def test_activemq_has_a_queue_of_a_name_with_a_scheme(join: Join, name: str) -> None:
+    client = join("activemq")
+    client.subscribe(f"topic://{name}")
+    client.put(f"/topic/{name}", "to the topic")
+    client.send("SEND", {"destination": f"topic://{name}"}, "to the queue")
+    assert client.message().text == "to the queue"
+
+
 def test_activemqs_header_names_a_durable_subscription(join: Join, name: str) -> None:
     client = join("activemq", client_id=name)
     durable = {"id": "s", "activemq.subscriptionName": "d"}
