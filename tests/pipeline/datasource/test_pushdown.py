@@ -158,7 +158,7 @@ def both(spark: SparkSession, messages: Broker) -> dict[str, tuple[Broker, DataF
     return found
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(condition=FILTERS, peer=st.sampled_from(["gateway", "activemq"]))
 def test_the_same_rows_come_with_filters_and_without(
     spark: SparkSession,

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
@@ -223,6 +223,8 @@ def of_database(database: Database, reactor: QueueReactor) -> dict[str, object]:
     return found
 
 
+# Each makes the tables of a broker three times, and so takes a second.
+@settings(max_examples=settings().max_examples // 4)
 @given(histories())
 def test_a_store_comes_back_as_it_was(url: str, batches: list[Batch]) -> None:
     database, reactor = another(url), QueueReactor()
