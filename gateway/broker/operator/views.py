@@ -20,6 +20,7 @@ from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.operator.ages import Ages
 from gateway.broker.properties import administered_properties
+from gateway.broker.properties.settings import DEAD_QUEUE_PROPERTIES
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.timing.schedule import Steps
@@ -40,7 +41,7 @@ class DestinationView:
     :param state: ``RUNNING``; as an administrator has paused it, ``CONSUMERS_PAUSED``,
         ``PRODUCERS_PAUSED`` or ``PAUSED`` for both; ``DESTROYING`` while its removal goes on.
     :param origin: ``administrator`` who created or updated it, ``settings`` where
-        ``imq.destination.*`` name it, ``broker`` for the dead message queue, ``client`` where its
+        ``imq.destination.*`` name it, ``broker`` for dead message queues that it has made, ``client`` where its
         use has made it.
     :param messages: accepted and not settled;
     :param octets: theirs.
@@ -458,4 +459,6 @@ def _origin(physical: PhysicalQueue | PhysicalTopic) -> str:
         return "broker"
     if physical.administered is not None:
         return "administrator"
-    return "client" if physical.auto_created or physical.destination.temporary else "settings"
+    if physical.auto_created or physical.destination.temporary:
+        return "client"
+    return "broker" if physical.properties == DEAD_QUEUE_PROPERTIES else "settings"

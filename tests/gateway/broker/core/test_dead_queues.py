@@ -89,6 +89,8 @@ def test_it_outlives_a_crash_with_its_properties_and_is_not_reaped(stepped: Step
     assert queue is not None
     assert queue.properties == DEAD_QUEUE_PROPERTIES
     assert [each.destination for each in dead_queues(stepped.broker)] == [DMQ, DEAD]
+    # Neither settings nor an administrator have given it these.
+    assert administration(stepped).destination("queue", DEAD.name).origin == "broker"
 
 
 def test_what_dies_in_it_goes_nowhere(stepped: Stepped) -> None:
