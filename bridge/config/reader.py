@@ -577,9 +577,10 @@ def _goes_round(source: Source, target: Target) -> bool:
 
     A rule or a transformer may send them elsewhere.
     """
-    same = source.connection_factory == target.connection_factory and target.destination in (
-        None,
-        source.destination,
-    )
+    if source.connection_factory != target.connection_factory:
+        return False
+    if any(rule.destination == source.destination for rule in target.rules):
+        return True
+    same = target.destination in (None, source.destination)
     elsewhere = any(rule.drop or rule.destination is not None for rule in target.rules)
     return same and not elsewhere and target.message_transformer_class is None

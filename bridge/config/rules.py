@@ -50,6 +50,13 @@ _OTHERS: Final = (
     "JMSXDeliveryCount",
     "JMSXUserID",
 )
+#: What these are called in STOMP, where a rule sets a property of that name.
+_IN_STOMP: Final = {
+    "priority": PRIORITY,
+    "persistent": DELIVERY_MODE,
+    "correlation-id": CORRELATION_ID,
+    "type": TYPE,
+}
 _STRING: Final = "string"
 _BOOLEANS: Final = {"true": True, "false": False}
 _INTEGERS: Final[Mapping[str, tuple[type[int], int]]] = {
@@ -172,6 +179,10 @@ def _when(element: Element, report: Report) -> str | None:
 
 def _setting(element: Element, report: Report) -> SetHeader:
     name, given = _name(element, "name", report), element.attributes
+    if name in _IN_STOMP:
+        report.warn(
+            element, "name", f"{_IN_STOMP[name]}, unless another header called {name} is meant"
+        )
     value, source, type = given.get("value"), given.get("from"), given.get("type", _STRING)
     if (value is None) == (source is None):
         report.add(element, "value" if source is None else "from", "one of value and from")

@@ -83,6 +83,19 @@ def test_a_rule_that_nothing_comes_to_is_warned_of() -> None:
     assert "is the last for all of them" in warning
 
 
+def test_a_rule_that_sends_back_to_the_source_is_warned_of() -> None:
+    here = '<target connection-factory-ref="here" destination-ref="out">'
+    rule = '<rule when="a = 1" destination-ref="in"/>'
+    [warning] = told(document(link(target=f"{here}{rule}</target>")))
+    assert "its messages go round for ever" in warning
+    assert told(ruled(rule)) == [], "there it is another broker's"
+
+
+def test_a_name_as_stomp_has_it_is_warned_of() -> None:
+    [warning] = told(ruled('<rule><set name="priority" value="9"/></rule>'))
+    assert "JMSPriority, unless another header called priority is meant" in warning
+
+
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
