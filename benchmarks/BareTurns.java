@@ -71,7 +71,11 @@ public final class BareTurns {
 
     /** The one place that knows how a turn is called. */
     private static byte[] called(Work work, byte[] asked) {
-        return work.turn(ByteBuffer.wrap(asked), new AtomicBoolean()).take();
+        try {
+            return work.turn(ByteBuffer.wrap(asked), new AtomicBoolean()).take();
+        } catch (Exception failed) {
+            throw new IllegalStateException(failed.getMessage(), failed);
+        }
     }
 
     /** Messages first to end - 1, atOnce in a transaction; the last has what is left. */
