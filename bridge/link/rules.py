@@ -140,9 +140,10 @@ class _Headers:
             self._extras.append((name, text_of(value)))
 
     def message(self) -> Message:
-        return with_headers(
-            self._of, **self._fields, properties=self._properties, extras=tuple(self._extras)
+        headers = self._of.headers.replace(
+            **self._fields, properties=self._properties, extras=tuple(self._extras)
         )
+        return self._of.replaced(headers)
 
     def _value(self, name: str) -> Value:
         """The value of a header, with what was changed; None without one."""
@@ -173,19 +174,3 @@ def _reader(setting: SetHeader) -> Callable[[Message], Value]:
     return lambda message: next(
         (value for known, value in message.headers.extras if known == name), None
     )
-
-
-def with_headers(message: Message, **changes: object) -> Message:
-    """The message with other headers.
-
-    The arguments are those of :class:`~gateway.messaging.message.Headers`.
-    """
-    copy = Message(
-        message.headers.replace(**changes),
-        message.body,
-        expires=message.expires,
-        timestamp=message.timestamp,
-        message_id=message.message_id,
-    )
-    copy.user = message.user
-    return copy

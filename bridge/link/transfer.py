@@ -30,7 +30,7 @@ from bridge.config.model import BRIDGE_NAME_PROPERTY, HOPS, MESSAGE_IDS, Bridge,
 from bridge.dead.message import DeadMessage
 from bridge.link.arrivals import Received
 from bridge.link.java_transformer import JavaTransformer
-from bridge.link.rules import Ruled, Rules, with_headers
+from bridge.link.rules import Ruled, Rules
 from gateway.messaging.dead import BridgeDeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
@@ -304,7 +304,7 @@ class Transfer:
         visible = (
             message
             if reply_to is message.headers.reply_to
-            else with_headers(message, reply_to=reply_to)
+            else message.replaced(message.headers.replace(reply_to=reply_to))
         )
         ruled = self._rules.apply(visible)
         if ruled.dropped:

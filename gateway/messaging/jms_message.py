@@ -276,15 +276,7 @@ class JMSMessage:
             extras=self._extras,
             null_text=self._null_text,
         )
-        message = Message(
-            headers,
-            self._encoded(),
-            expires=original.expires,
-            timestamp=original.timestamp,
-            message_id=original.message_id,
-        )
-        message.user = original.user
-        return message
+        return original.replaced(headers, self._encoded())
 
     # What the bridge decides.
 

@@ -396,6 +396,23 @@ class Message:
         #: JMSXUserID: who sent it, as the provider authenticated them; "" when unknown.
         self.user = ""
 
+    def replaced(self, headers: Headers, body: bytes | None = None) -> Message:
+        """Return a message with other headers, and all else that was said of this one.
+
+        What a broker counts and numbers by is not carried over.
+
+        :param body: the other body, too; None keeps it.
+        """
+        made = Message(
+            headers,
+            self.body if body is None else body,
+            expires=self.expires,
+            timestamp=self.timestamp,
+            message_id=self.message_id,
+        )
+        made.user = self.user
+        return made
+
     @property
     def text(self) -> str:
         """The body of a TEXT message."""

@@ -222,15 +222,7 @@ class MessageEncoder:
                 timestamp=message.timestamp,
                 message_id=message.message_id,
             )
-        outer = Message(
-            around,
-            encode(inner),
-            expires=message.expires,
-            timestamp=message.timestamp,
-            message_id=message.message_id,
-        )
-        outer.user = message.user
-        return outer
+        return message.replaced(around, encode(inner))
 
     def _clear(self) -> None:
         self._clear_asked = False

@@ -45,7 +45,7 @@ from bridge.providers.jms.wire import Payload
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError, decode_head, encode_head
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import Message
 from gateway.messaging.transformer import Transformed, TransformFailed
 
 #: In one question at most, which has the time of one call: messages, and bytes of several.
@@ -226,12 +226,8 @@ def _octets(message: Message) -> bytes:
     destination = message.headers.destination
     if destination.temporary:
         # It is another provider's, which this one need not know.
-        message = Message(
-            message.headers.replace(destination=Destination(destination.kind, destination.name)),
-            message.body,
-            expires=message.expires,
-            timestamp=message.timestamp,
-            message_id=message.message_id,
+        message = message.replaced(
+            message.headers.replace(destination=Destination(destination.kind, destination.name))
         )
     head = encode_head(message)
     return _LENGTHS.pack(len(head), len(message.body)) + head + message.body
@@ -290,23 +286,10 @@ def _merged(original: Message, made: Message, changed: bool) -> Message:
         for name, value in before.properties.items():
             if name.startswith("JMSX"):
                 properties.setdefault(name, value)
-    message = Message(
-        Headers(
-            before.destination,
-            body_type=after.body_type,
-            persistent=before.persistent,
-            priority=before.priority,
-            reply_to=after.reply_to,
-            correlation_id=after.correlation_id,
-            type=after.type,
-            properties=properties,
-            extras=after.extras,
-            null_text=after.null_text,
-        ),
-        made.body,
-        expires=original.expires,
-        timestamp=original.timestamp,
-        message_id=original.message_id,
+    headers = after.replace(
+        destination=before.destination,
+        persistent=before.persistent,
+        priority=before.priority,
+        properties=properties,
     )
-    message.user = original.user
-    return message
+    return original.replaced(headers, made.body)

@@ -380,15 +380,7 @@ def relocated(
     )
     # It has had its time.
     headers.scheduled = False
-    made = Message(
-        headers,
-        message.body,
-        expires=message.expires,
-        timestamp=message.timestamp,
-        message_id=message.message_id,
-    )
-    made.user = message.user
-    return made
+    return message.replaced(headers)
 
 
 def _copied(message: Message, to: Destination) -> Message:

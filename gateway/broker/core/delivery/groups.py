@@ -273,13 +273,6 @@ def marked(messages: Sequence[Message], firsts: set[int]) -> list[Message]:
 def _first(message: Message) -> Message:
     headers = message.headers
     properties = {**headers.properties, FIRST_FOR_CONSUMER: True}
-    shown = Message(
-        headers.replace(properties=properties),
-        message.body,
-        expires=message.expires,
-        timestamp=message.timestamp,
-        message_id=message.message_id,
-        seq=message.seq,
-    )
-    shown.user = message.user
+    shown = message.replaced(headers.replace(properties=properties))
+    shown.seq = message.seq
     return shown
