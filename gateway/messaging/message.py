@@ -397,7 +397,7 @@ class Message:
         self.user = ""
 
     def replaced(self, headers: Headers, body: bytes | None = None) -> Message:
-        """Return a message with other headers, and all else that was said of this one.
+        """Return the message with other headers, and all else as it is.
 
         What a broker counts and numbers by is not carried over.
 

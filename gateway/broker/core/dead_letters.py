@@ -63,7 +63,7 @@ class DeadLetters:
     """Puts dead messages where an administrator finds them.
 
     :param arrive: gives a destination messages of the broker's own.
-    :param create: makes a destination, if there is none.
+    :param create: makes a destination, unless it is there.
     :param options: ``name`` is in every dead message (``imq.instancename``); ``truncate_dead`` keeps
         headers only, ``log_dead`` logs each dead message.
     :param reports: counts them.

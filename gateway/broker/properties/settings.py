@@ -427,7 +427,7 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
     """The options that the settings of instance ``name`` ask for.
 
     :raises ValueError: a destination is named that is neither ``queue.NAME`` nor ``topic.NAME``, or
-        is a pattern; or the prefix of virtual topics is none.
+        is a pattern; or virtual topics have a prefix that cannot be one.
     """
     auto = DestinationProperties(
         max_num_msgs=settings[AUTO_MAX_MESSAGES],

@@ -19,7 +19,7 @@ def test_artemis_routes_each_message_by_its_type(join: Join, name: str) -> None:
 
 
 def test_artemis_sends_to_what_there_is_each_time(join: Join, name: str) -> None:
-    """A name alone is a topic until there is the queue, whoever makes it."""
+    """A name alone is a topic, until somebody makes a queue of that name."""
     client, other = join("artemis"), join("openmq")
     other.subscribe(f"/topic/{name}", id="topic")
     for number in range(MANY):
