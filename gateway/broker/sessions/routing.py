@@ -225,7 +225,7 @@ class Routing:
                         )
                     if error is not None:
                         self.refused(physical.destination, error)
-                        raise MessageRejected(_place(copies.originals[at], messages), error)
+                        raise MessageRejected(place_of(copies.originals[at], messages), error)
                 expanded.append((queue, copies))
         if len(expanded) > len(arrivals):
             try:
@@ -329,7 +329,8 @@ class Routing:
         return lambda topic: rules.allows(principal, Operation.CONSUME, topic)
 
 
-def _place(message: Message, messages: Sequence[Message]) -> int:
+def place_of(message: Message, messages: Sequence[Message]) -> int:
+    """Return which of these, from 0, this very message is."""
     return next(index for index, asked in enumerate(messages) if asked is message)
 
 
@@ -364,5 +365,5 @@ def _admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReport
                     physical.admit(count, octets)
                 except DestinationFull as error:
                     reports.refusing(physical, error)
-                    raise MessageRejected(_place(sent, messages), error) from error
+                    raise MessageRejected(place_of(sent, messages), error) from error
         sums[physical.destination] = (count, octets)

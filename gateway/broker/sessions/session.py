@@ -27,7 +27,7 @@ from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.journal.journey import Unconfirmed
 from gateway.broker.sessions.flow import Backpressure
-from gateway.broker.sessions.routing import Routing
+from gateway.broker.sessions.routing import Routing, place_of
 from gateway.broker.store.interface import StoreError
 from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.completions import Completion, Completions
@@ -291,8 +291,7 @@ class EmbeddedSession(PatternOwner):
         for physical, run in arrivals:
             if physical in self.routing.paused:
                 self._backpressure.look(physical)
-                first = originals_of(run)[0]
-                index = next(at for at, message in enumerate(messages) if message is first)
+                index = place_of(originals_of(run)[0], messages)
                 raise MessageRejected(index, ProducersPaused(physical.destination))
 
     def writable(self) -> bool:

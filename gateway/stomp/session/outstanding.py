@@ -122,9 +122,7 @@ class OrderedOutstanding(Outstanding):
         at = bisect_right(self._places, place) - 1
         if at < 0 or not len(self):
             return []
-        return self.up_to(
-            self._firsts[at] + min(place - self._places[at] + 1, self._counts[at]) - 1
-        )
+        return self.up_to(self._firsts[at] + min(place - self._places[at], self._counts[at] - 1))
 
     def add(self, first: int, deliveries: Sequence[Message]) -> None:
         if len(self._places) > 2 * len(self) + _RUNS:
