@@ -142,7 +142,7 @@ class Asked:
 
         :raises Refused: there is not.
         """
-        self.action.command({**self.given, "address": self.address})
+        _ = self.command
 
     @property
     def back(self) -> str:
