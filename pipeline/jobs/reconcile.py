@@ -10,7 +10,7 @@ or in doubt, or if lines of the journal are missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -236,13 +236,8 @@ def command(
             agrees, summary = run(spark, paths, output, wanted)
         if signed is not None and key is not None:
             agrees, summary = _with_sources(agrees, summary, sources)
-            asked = {
-                "links": list(links),
-                "since": since,
-                "until": until,
-                "late": late,
-                "duplicates_ok": duplicates_ok,
-            }
+            asked = asdict(replace(wanted, browse=None))
+            del asked["browse"]
             sign(key, signed[1], asked, sources, agrees, summary)
         output.finish(summary)
     return 0 if agrees else 1
