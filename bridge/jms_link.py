@@ -104,7 +104,12 @@ class JMSLink:
         self._connections: Final = connections
         self._throughput: Final = Throughput(config.name, self.counters, log, reactor)
         self._log: Final = log
-        self._pace: Final = LinkPace(reactor, config.max_messages_per_second, config.batch_size)
+        self._pace: Final = LinkPace(
+            reactor,
+            config.max_messages_per_second,
+            config.batch_size,
+            config.max_bytes_per_second,
+        )
         self._lag: Final = Lag(reactor, config, source, log)
         self._bridge = bridge
         self._transfer: Final = Transfer(
@@ -275,6 +280,7 @@ class JMSLink:
         doing, doing_since_ms = (Doing.NOTHING, 0) if endpoints is None else endpoints.doing
         transaction, transaction_state = ("", "") if endpoints is None else endpoints.transaction
         stalled = self._state is LinkState.STARTED and self._watchdog.stalled
+        waiting = self._lag.waiting(0 if endpoints is None else endpoints.in_flight)
         return LinkStatus(
             bridge=self._bridge.name,
             name=config.name,
@@ -307,9 +313,10 @@ class JMSLink:
             once_by=None if endpoints is None else endpoints.once_by,
             transaction=transaction,
             transaction_state=transaction_state,
-            waiting=self._lag.waiting(0 if endpoints is None else endpoints.in_flight),
+            waiting=waiting,
             max_rate=config.max_messages_per_second or 0,
-            paced=self._state is LinkState.STARTED and self._pace.holds,
+            max_bytes_rate=config.max_bytes_per_second or 0,
+            paced=self._state is LinkState.STARTED and self._pace.holds and waiting != 0,
             paced_s=self._pace.waited_s,
         )
 

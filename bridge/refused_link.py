@@ -81,6 +81,7 @@ class RefusedLink:
             sent_rate=0.0,
             counters=LinkCounters(),
             max_rate=self.config.max_messages_per_second or 0,
+            max_bytes_rate=self.config.max_bytes_per_second or 0,
         )
 
     def _enter(self, state: LinkState) -> None:

@@ -41,6 +41,8 @@ UNSAID_BATCH_SIZE: Final = 100
 """Messages of a batch, at most, of a link that says nothing of it: as many as have come by then."""
 PACED_BATCHES: Final = 10
 """Batches a second, about, of a link that its rate holds back."""
+BATCH_OCTETS: Final = 16 * 1024 * 1024
+"""Octets of bodies that end a batch: bodies of megabytes must not fill the memory."""
 
 NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -256,6 +258,7 @@ class Link:
     :param loop_guard: whether a message that comes back to this link is dead.
     :param max_messages_per_second: messages that it takes a second, at least 1; None is as many as
         it can.
+    :param max_bytes_per_second: octets of bodies that it takes a second, at least 1; None likewise.
     :param line: the line of the XML file; 0 without one.
     """
 
@@ -271,6 +274,7 @@ class Link:
     add_message_id_in_header: bool = False
     loop_guard: bool = False
     max_messages_per_second: int | None = None
+    max_bytes_per_second: int | None = None
     description: str = field(default="", repr=False, compare=False)
     line: int = field(default=0, repr=False, compare=False)
 
@@ -292,6 +296,15 @@ class Link:
             size = 1 if once else UNSAID_BATCH_SIZE
         rate = self.max_messages_per_second
         return size if rate is None else min(size, max(1, rate // PACED_BATCHES))
+
+    @property
+    def batch_octets(self) -> int:
+        """The octets of bodies that end a batch.
+
+        The message that reaches them still belongs to it.
+        """
+        rate = self.max_bytes_per_second
+        return BATCH_OCTETS if rate is None else min(BATCH_OCTETS, max(1, rate // PACED_BATCHES))
 
     @property
     def batch_time_ms(self) -> int:

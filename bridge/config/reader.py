@@ -42,6 +42,7 @@ from gateway.instance.setting_types import (
     RESERVED_BRIDGE_NAMES,
     Duration,
     Integer,
+    Octets,
     ValueType,
     nearest,
 )
@@ -72,6 +73,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, ValueType[int]]]] = {
     "failure_retry_interval_ms": ("failure-retry-interval", _MILLISECONDS),
     "max_retries": ("max-retries", _RETRIES),
     "max_messages_per_second": ("max-messages-per-second", _COUNT),
+    "max_bytes_per_second": ("max-bytes-per-second", Octets(unlimited=False, minimum=1)),
     "time_to_live_ms": ("time-to-live-in-millis", Duration("milliseconds", 0)),
     "send_attempts": ("send-attempts", _COUNT),
     "send_attempt_interval_s": ("send-attempt-interval-in-seconds", _SECONDS),

@@ -15,8 +15,6 @@ from twisted.internet.interfaces import IDelayedCall
 
 from gateway.messaging.message import Message, Unreadable
 
-#: Octets of bodies that end a batch: bodies of megabytes must not fill the memory.
-BATCH_OCTETS: Final = 16 * 1024 * 1024
 #: Of ``max-batch-time`` so much may pass without another message: a source that has no more, or
 #: gives no more before it hears of these, is not waited for.
 _QUIET_PART: Final = 20
@@ -40,11 +38,13 @@ class Arrivals:
     :param reactor: for time.
     :param time_ms: how long the first message of a batch may wait for others, in milliseconds; -1
         is for ever, 0 not at all.
+    :param most_octets: octets of bodies that end a batch.
     :param alone: whether a message that cannot be read is a batch by itself.
     """
 
-    def __init__(self, reactor: Any, time_ms: int, alone: bool = False) -> None:
+    def __init__(self, reactor: Any, time_ms: int, most_octets: int, alone: bool = False) -> None:
         self._reactor: Final = reactor
+        self._most_octets: Final = most_octets
         self._time_s: Final = None if time_ms <= 0 else time_ms / 1000
         self._waits: Final = time_ms != 0
         self._alone: Final = alone
@@ -112,7 +112,7 @@ class Arrivals:
         self._stop_timers()
         batch: list[Received] = []
         octets = 0
-        while self._buffer and len(batch) < size and octets < BATCH_OCTETS:
+        while self._buffer and len(batch) < size and octets < self._most_octets:
             if (
                 self._alone
                 and batch
@@ -154,7 +154,7 @@ class Arrivals:
             not self._waits
             or self._due
             or len(self._buffer) >= self._size
-            or self._octets >= BATCH_OCTETS
+            or self._octets >= self._most_octets
         )
 
     def _start_timer(self) -> None:

@@ -1,8 +1,9 @@
 """How fast a link may take messages from its source.
 
-Owns the link's allowance: it grows with time by the link's rate, up to what two batches need, and
-what was taken is subtracted. A link that starts has none, so N messages need N/rate seconds at
-least. What a rate is for, batches and sources, is not known here.
+Owns the link's waits for its rates, of messages and of octets: for a whole batch of messages before
+it is taken, and for the octets of a batch after it was, as they are known then. What two batches need
+may be saved. A link that starts has saved none, so N messages need N/rate seconds at least. What a
+rate is for, batches and sources, is not known here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 
+from bridge.config.model import PACED_BATCHES
+from gateway.reactor.rates import TokenBucket
+
 #: Batches that may be taken at once after a while without any.
 _SAVED: Final = 2
 #: Seconds after the end of a wait for which the rate still counts as what holds the link back.
@@ -19,19 +23,23 @@ _LATELY_S: Final = 2.0
 
 
 class LinkPace:
-    """The allowance of one link, across its connections and restarts.
+    """The rates of one link, across its connections and restarts.
 
     :param clock: the reactor.
     :param rate: messages a second; None for any number.
     :param size: messages of a whole batch.
+    :param octets: octets of bodies a second; None for any number.
     """
 
-    def __init__(self, clock: Any, rate: int | None, size: int) -> None:
+    def __init__(self, clock: Any, rate: int | None, size: int, octets: int | None = None) -> None:
         self._clock: Final = clock
-        self._rate: Final = rate
         self._size: Final = size
-        self._allowed = 0.0
-        self._since: float = clock.seconds()
+        self._messages: Final = (
+            None if rate is None else TokenBucket(clock.seconds, rate, _SAVED * size / rate)
+        )
+        self._octets: Final = (
+            None if octets is None else TokenBucket(clock.seconds, octets, _SAVED / PACED_BATCHES)
+        )
         self._waiting: Deferred[None] | None = None
         self._call: IDelayedCall | None = None
         #: When the wait under way began, and the last one ended.
@@ -75,21 +83,28 @@ class LinkPace:
             call.cancel()
         self._end()
 
-    def took(self, count: int) -> None:
-        """So many messages were taken."""
-        if self._rate is not None:
-            self._allowed -= count
+    @property
+    def counts_octets(self) -> bool:
+        """Whether :meth:`took` must be told of octets."""
+        return self._octets is not None
+
+    def took(self, count: int, octets: int = 0) -> None:
+        """Count the messages of a batch, and the octets of their bodies."""
+        if self._messages is not None:
+            self._messages.take(count)
+        if self._octets is not None:
+            self._octets.take(octets)
 
     # --- inside
 
     def _lacks_s(self) -> float:
-        """Let the allowance grow; return seconds until a whole batch may be taken."""
-        if self._rate is None:
-            return 0.0
-        now = self._clock.seconds()
-        grown = self._allowed + (now - self._since) * self._rate
-        self._allowed, self._since = min(_SAVED * self._size, grown), now
-        return (self._size - self._allowed) / self._rate
+        """Return seconds until a whole batch may be taken."""
+        lacks_s = 0.0
+        if self._messages is not None:
+            lacks_s = self._messages.lacks_s(self._size)
+        if self._octets is not None:
+            lacks_s = max(lacks_s, self._octets.lacks_s())
+        return lacks_s
 
     def _later(self) -> None:
         """Look again once a whole batch must be allowed.

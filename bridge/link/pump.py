@@ -345,7 +345,10 @@ class Pump:
         batch = Batch(source, received, self._lines.received(received))
         self.under_way.append(batch)
         self.counters.received += len(received)
-        self._pace.took(len(received))
+        self._pace.took(
+            len(received),
+            sum([len(each.message.body) for each in received]) if self._pace.counts_octets else 0,
+        )
         self.balance.taken(len(received))
         crashpoints.hit("link.after-receive")
         return batch

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from bridge.config.model import Link
 from bridge.connections.connections import ConnectionLender, Lease
-from bridge.link.arrivals import BATCH_OCTETS, Arrivals, Received
+from bridge.link.arrivals import Arrivals, Received
 from bridge.link.errors import SourceLost
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
@@ -184,8 +184,10 @@ class Source(LinkSource[Session]):
     def __init__(
         self, reactor: Any, link: Link, destination: Destination, lost: Callable[[SourceLost], None]
     ) -> None:
-        super().__init__(link, destination, Arrivals(reactor, link.batch_time_ms, alone=True), lost)
+        arrivals = Arrivals(reactor, link.batch_time_ms, link.batch_octets, alone=True)
+        super().__init__(link, destination, arrivals, lost)
         self._size: Final = link.batch_size
+        self._octets: Final = link.batch_octets
         self._started = False
         self._consumer: Consumer | None = None
         #: Delivered and not settled: messages, and bytes of their bodies.
@@ -198,7 +200,7 @@ class Source(LinkSource[Session]):
         """
         self._session = connection.session(Mode.CLIENT)
         self._consumer = self._session.consumer(self._subscription, self._deliver, self.lose)
-        self._consumer.grant(max(_LEAST_CREDIT, 2 * self._size), 2 * BATCH_OCTETS)
+        self._consumer.grant(max(_LEAST_CREDIT, 2 * self._size), 2 * self._octets)
         if self.failed is None:
             await self._quiet()
         if self.failed is not None:
@@ -317,7 +319,9 @@ class XASource(LinkSource[XASession]):
         destination: Destination,
         lost: Callable[[SourceLost], None],
     ) -> None:
-        super().__init__(link, destination, Arrivals(reactor, link.batch_time_ms), lost)
+        arrivals = Arrivals(reactor, link.batch_time_ms, link.batch_octets)
+        super().__init__(link, destination, arrivals, lost)
+        self._batch_octets: Final = link.batch_octets
         #: Names the resource manager.
         self.rm: Final = rm
         #: Whether there is no other consumer that could have what this one gives back.
@@ -458,7 +462,7 @@ class XASource(LinkSource[XASession]):
         consumer = self._consumer
         if self.failed is not None or consumer is None:
             raise self._gone()
-        messages, octets = size - self._messages, BATCH_OCTETS - self._octets
+        messages, octets = size - self._messages, self._batch_octets - self._octets
         if messages > 0:
             self._messages += messages
             self._octets += max(0, octets)

@@ -59,7 +59,7 @@ class Doing(Enum):
     RECEIVING = "receiving"
     TRANSFORMING = "transforming"
     SENDING = "sending"
-    #: It may not take the next batch yet, by its max-messages-per-second.
+    #: It may not take the next batch yet, by its max-messages-per-second or max-bytes-per-second.
     PACING = "waiting for its rate"
     BURYING = "sending to the dead message queues"
     ACKNOWLEDGING = "acknowledging"
@@ -173,8 +173,9 @@ class LinkStatus:
     :param received_rate: messages a second over the last minute.
     :param sent_rate: likewise.
     :param max_rate: messages a second that its file allows, 0 for any number.
-    :param paced: whether that holds it back: it waits for its rate, or did a moment ago.
-    :param paced_s: seconds that it has waited for its rate since it was made.
+    :param max_bytes_rate: octets of bodies, likewise.
+    :param paced: whether a rate holds back messages that wait: it waits for it, or did a moment ago.
+    :param paced_s: seconds that it has waited for its rates since it was made.
     :param balance: what became of the messages that it took, beyond the process; and
     :param difference: those of which that is not known.
     :param once_by: what a transacted link relies on; None until it has connected, and of other
@@ -211,5 +212,6 @@ class LinkStatus:
     transaction_state: str = ""
     waiting: int = -1
     max_rate: int = 0
+    max_bytes_rate: int = 0
     paced: bool = False
     paced_s: float = 0.0

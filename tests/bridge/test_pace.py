@@ -53,6 +53,32 @@ def test_no_span_of_time_has_more_than_the_rate_and_what_was_saved(
             assert total <= rate * (at - taken[first][0]) + 2 * size + 1e-6
 
 
+@given(
+    rate=st.integers(1, 10**7),
+    batches=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 10**6)), max_size=30),
+)
+def test_no_span_of_time_has_more_octets_than_the_rate_and_one_batch(
+    rate: int, batches: list[tuple[float, int]]
+) -> None:
+    time = Clock()
+    pace = LinkPace(time, None, 100, rate)
+    taken: list[tuple[float, int]] = []
+    for idle_s, octets in batches:
+        time.advance(idle_s)
+        if not pace.allows():
+            waiting = ensureDeferred(pace.wait())
+            while not waiting.called:
+                time.advance(time.getDelayedCalls()[0].getTime() - time.seconds())
+        pace.took(1, octets)
+        taken.append((time.seconds(), octets))
+    for first in range(len(taken)):
+        total = 0
+        for at, octets in taken[first:]:
+            # What was saved in a fifth of a second, then the batch itself.
+            assert total <= rate * (at - taken[first][0] + 0.2) * (1 + 1e-9)
+            total += octets
+
+
 @pytest.mark.parametrize(
     ("rate", "size", "most"), [(25, None, 2), (5, 50, 1), (100_000, None, 100)]
 )
@@ -86,6 +112,40 @@ async def test_messages_need_as_long_as_the_rate_says(
     assert link.state is LinkState.STARTED
     assert 0 < link.status().paced_s <= clock.seconds() - began
     assert link.status().difference == 0
+
+
+@pytest.mark.parametrize("quality", list(QualityOfService))
+@on_reactor
+async def test_octets_need_as_long_as_the_rate_says(
+    brokers: Rig, quality: QualityOfService
+) -> None:
+    bodies = [f"{number:1000}" for number in range(30)]
+    await brokers.source.send(*bodies)
+    began = clock.seconds()
+    link = await brokers.started(max_bytes_per_second=20_000, quality_of_service=quality)
+    await until(lambda: link.status().paced and link.status().doing is Doing.PACING)
+    [paced] = [
+        cause
+        for cause in link_causes(LinkFacts(link.status()), 0)
+        if cause.kind is CauseKind.LINK_PACED
+    ]
+    assert "held back by its max-bytes-per-second of 20000" in paced.sentence
+    assert "raise max-bytes-per-second of the link" in paced.advice
+    assert await brokers.target.texts(30) == bodies
+    needed = clock.seconds() - began
+    await brokers.acknowledges(link, 30)
+    # All but the last batch, of at most 2,000 octets.
+    assert 1.3 <= needed < 4.0
+    assert link.status().difference == 0
+
+
+@on_reactor
+async def test_a_message_larger_than_the_rate_passes_and_the_next_waits(brokers: Rig) -> None:
+    await brokers.source.send("x" * 30_000, "y")
+    began = clock.seconds()
+    await brokers.started(max_bytes_per_second=20_000)
+    assert await brokers.target.texts(2) == ["x" * 30_000, "y"]
+    assert 1.4 <= clock.seconds() - began < 4.0
 
 
 @on_reactor

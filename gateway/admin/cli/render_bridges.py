@@ -71,14 +71,14 @@ jms_bridge_table = partial(
 
 
 def _state_of_link(link: Json) -> str:
-    """Return its state, and whether its rate holds it back."""
+    """Return its state, and whether its rates hold it back."""
     state = str(link["state"])
-    return f"{state} (at its rate of {link['max_rate']}/s)" if _is_paced(link) else state
-
-
-def _is_paced(link: Json) -> bool:
-    """Return whether messages wait because of the link's rate."""
-    return bool(link["paced"] and link["waiting"])
+    if not link["paced"]:
+        return state
+    rates = (link["max_rate"], "/s"), (link["max_bytes_rate"], " bytes/s")
+    return (
+        f"{state} (at its rate of {' and '.join(f'{rate}{unit}' for rate, unit in rates if rate)})"
+    )
 
 
 #: Table C.
@@ -262,7 +262,9 @@ def link_details(link: Json) -> str:
             if link["doing_since_ms"]
             else link["doing"],
         ),
-        ("Most Messages a Second", _pace(link)),
+        ("Most Messages a Second", link["max_rate"] or "any number"),
+        ("Most Octets a Second", link["max_bytes_rate"] or "any number"),
+        ("Waited for Its Rates", _paced(link)),
         ("Last Transfer", moment(link["last_transfer_ms"])),
         ("Lag", lag(link) or "unknown"),
         ("", ""),
@@ -286,12 +288,9 @@ def link_details(link: Json) -> str:
     return listed(rows, 3)
 
 
-def _pace(link: Json) -> str:
-    """Return the rate that the link may have, and whether that holds it back."""
-    if not link["max_rate"]:
-        return "any number"
-    now = "holds it back now, " if _is_paced(link) else ""
-    return f"{link['max_rate']} ({now}{link['paced_s']:.1f} s waited for it)"
+def _paced(link: Json) -> str:
+    """Return for how long the link waited for its rates, and whether it does."""
+    return f"{link['paced_s']:.1f} s{', held back now' if link['paced'] else ''}"
 
 
 def _balance(link: Json) -> list[tuple[str, object]]:

@@ -157,10 +157,15 @@ _LINK_GAUGES: Final[Rows] = (
         "The rate that the link's file allows; absent without one.",
         lambda status: status.max_rate or None,
     ),
-    ("paced", "1 while its rate holds the link back, else 0.", lambda status: int(status.paced)),
+    (
+        "max_bytes_per_second",
+        "The octets of bodies a second that the link's file allows; absent without a rate.",
+        lambda status: status.max_bytes_rate or None,
+    ),
+    ("paced", "1 while a rate holds the link back, else 0.", lambda status: int(status.paced)),
 )
 _PACED: Final[Rows] = (
-    ("paced_seconds", "Seconds that the link has waited for its rate.", "paced_s"),
+    ("paced_seconds", "Seconds that the link has waited for its rates.", "paced_s"),
 )
 #: Name after ``stomp_gateway_link_balance_``. They go on from one process to the next.
 _BALANCE_GAUGES: Final[Rows] = (

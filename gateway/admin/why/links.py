@@ -118,7 +118,7 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
         yield by_state
     elif status.state is LinkState.STALLED:
         yield stall_cause(status)
-    elif is_paced(status):
+    elif status.paced:
         yield pace_cause(status)
     name = _named(status)
     counters = status.counters
@@ -240,14 +240,12 @@ def stall_cause(status: LinkStatus) -> Cause:
     )
 
 
-def is_paced(status: LinkStatus) -> bool:
-    """Whether messages wait because of the link's rate."""
-    return status.paced and status.waiting != 0
-
-
 def pace_cause(status: LinkStatus) -> Cause:
-    """Return that a link waits for its rate."""
+    """Return that a link waits for its rates."""
     name, rate = _named(status), status.max_rate
+    rates = {"max-messages-per-second": rate, "max-bytes-per-second": status.max_bytes_rate}
+    given = {attribute: most for attribute, most in rates.items() if most}
+    held = " and its ".join(f"{attribute} of {most}" for attribute, most in given.items())
     waits = (
         f"; {counted(status.waiting)} {some(status.waiting, 'waits', 'wait')} at its source"
         if status.waiting > 0
@@ -255,18 +253,18 @@ def pace_cause(status: LinkStatus) -> Cause:
     )
     until = (
         f", which takes {span(status.waiting * 1000 // rate)} at this rate"
-        if status.waiting > 0
+        if status.waiting > 0 and rate and not status.max_bytes_rate
         else ""
     )
     return Cause(
         CauseKind.LINK_PACED,
-        f"{name[0].upper()}{name[1:]} is held back by its max-messages-per-second of {rate}, and moved {status.sent_rate:.1f} a second over the last minute{waits}{until}.",
+        f"{name[0].upper()}{name[1:]} is held back by its {held}, and moved {status.sent_rate:.1f} a second over the last minute{waits}{until}.",
         {
-            "max_messages_per_second": rate,
+            **{attribute.replace("-", "_"): most for attribute, most in given.items()},
             "waiting": status.waiting,
             "waited_s": round(status.paced_s, 3),
         },
-        "Where that is too slow, raise max-messages-per-second of the link in the file of its bridge, or leave it out, and have that read again:",
+        f"Where that is too slow, raise {' or '.join(given)} of the link in the file of its bridge, or leave it out, and have that read again:",
         command("imqbridgemgr", "reload", "bridge", "-bn", status.bridge),
         0,
         max(0, status.waiting),
@@ -288,7 +286,7 @@ def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
         cause = state_cause(link.status, facts.now_ms)
         if link.status.state is LinkState.STALLED:
             cause = stall_cause(link.status)
-        elif link.source == destination and is_paced(link.status):
+        elif link.source == destination and link.status.paced:
             cause = pace_cause(link.status)
         if cause is None:
             continue

@@ -94,6 +94,7 @@ _LINK = {
     "add-message-id-in-header": "add_message_id_in_header",
     "loop-guard": "loop_guard",
     "max-messages-per-second": "max_messages_per_second",
+    "max-bytes-per-second": "max_bytes_per_second",
 }
 _ENDS = {"connection-factory-ref": "connection_factory", "destination-ref": "destination"}
 _SOURCE = {**_ENDS, "selector": "selector", "durable-sub": "durable_sub", "clientid": "clientid"}

@@ -243,7 +243,7 @@ def test_a_document_that_is_too_large() -> None:
         (
             link('trnsacted="true"'),
             'link "orders", attribute trnsacted="true": expected an attribute that link has: add-message-id-in-header, enabled, '
-            "failure-retry-interval, loop-guard, max-batch-size, max-batch-time, max-messages-per-second, max-retries, name, quality-of-service, transacted; the "
+            "failure-retry-interval, loop-guard, max-batch-size, max-batch-time, max-bytes-per-second, max-messages-per-second, max-retries, name, quality-of-service, transacted; the "
             "nearest known name is transacted",
         ),
         (link('enabled="yes"'), 'link "orders", attribute enabled="yes": expected true or false'),

@@ -51,6 +51,7 @@ def test_the_attributes_of_the_tables_and_their_defaults() -> None:
             "add-message-id-in-header": "false",
             "loop-guard": "false",
             "max-messages-per-second": None,
+            "max-bytes-per-second": None,
         },
         "source": {
             "clientid": None,

@@ -183,6 +183,7 @@ def bridges(draw: st.DrawFn) -> Bridge:
                 add_message_id_in_header=draw(st.booleans()),
                 loop_guard=draw(st.booleans()),
                 max_messages_per_second=draw(st.none() | st.integers(1, 2**31 - 1)),
+                max_bytes_per_second=draw(st.none() | st.integers(1, 2**40)),
                 description=draw(descriptions),
             )
         )

@@ -262,6 +262,8 @@ def test_query_link(live: Live) -> None:
         "In Flight",
         "Doing",
         "Most Messages a Second",
+        "Most Octets a Second",
+        "Waited for Its Rates",
         "Last Transfer",
         "Lag",
         "Dead Messages",
