@@ -29,6 +29,7 @@ from gateway.messaging.selector.grammar import (
     Not,
     Or,
     Sign,
+    XPath,
     read,
 )
 from gateway.messaging.selector.like import like
@@ -220,6 +221,8 @@ def rendered(node: Node) -> str:
             )
         case IsNull(negated, identifier):
             return f"{identifier.name} IS{' NOT' * negated} NULL"
+        case XPath(expression):
+            return f"XPATH {quoted(expression)}"
         case Arithmetic(first, rest):
             above = 5 if rest[0][0] in "+-" else 6
             return render(first, above) + "".join(

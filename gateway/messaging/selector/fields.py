@@ -32,12 +32,18 @@ HEADER_READERS: Final[dict[str, Operand]] = {
 
 #: A property may have such a name, and goes before it.
 _OF_ARTEMIS: Final[dict[str, Operand]] = {
+    "AMQAddress": lambda properties, message: message.headers.destination.name,
     "AMQDurable": lambda properties, message: (
         "DURABLE" if message.headers.persistent else "NON_DURABLE"
     ),
     "AMQExpiration": lambda properties, message: message.expires,
+    "AMQGroupID": lambda properties, message: message.headers.group or None,
     "AMQPriority": lambda properties, message: message.headers.priority,
+    # Whatever a broker counts, filters ask for what is large: these are the bytes that it sent.
+    "AMQSize": lambda properties, message: message.headers.octets + len(message.body),
     "AMQTimestamp": lambda properties, message: message.timestamp,
+    # Artemis calls what identifies a message a user's id: JMSMessageID.
+    "AMQUserID": lambda properties, message: message.message_id or None,
 }
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.selector import like as patterns
+from gateway.messaging.selector import xpath
 from gateway.messaging.selector.names import (
     HEADER_FIELDS,
     is_identifier_part,
@@ -40,10 +41,16 @@ MAX_LENGTH: Final = 8192
 MAX_DEPTH: Final = 64
 #: ActiveMQ and Artemis read texts as numbers behind it, as is done here anyway.
 _CONVERTING: Final = "convert_string_expressions:"
+#: Artemis has hyphens in all names of a selector that begins with it.
+_HYPHENATED: Final = "hyphenated_props:"
+#: What the characters of a name are without a hyphen, and with it.
+_WITHOUT_HYPHEN: Final = r"\x25-\x2f\x3a-"
+_WITH_HYPHEN: Final = r"\x25-\x2c\x2e\x2f\x3a-"
 #: Characters of one token in an error.
 _LONGEST_NAMED: Final = 60
 
-# As Artemis has it, a header whose name has a hyphen is named behind HYPHENATED's prefix.
+# As Artemis has it, a header whose name has a hyphen is named behind HYPHENATED's prefix. Where a
+# selector begins with that, hyphens are part of all its names.
 # Reserved words come from NAME by _keyword. In NAME stand all characters of Java's identifiers and,
 # beyond ASCII, some that _Builder refuses.
 _GRAMMAR: Final = r"""
@@ -58,6 +65,7 @@ _GRAMMAR: Final = r"""
         | sum [NOT] _IN "(" STRING ("," STRING)* ")" -> in_
         | sum [NOT] _LIKE STRING [_ESCAPE STRING] -> like
         | sum _IS [NOT] _NULL -> is_null
+        | XPATH STRING -> xpath
     ?sum: product ((PLUS | MINUS) product)*
     ?product: sign ((STAR | SLASH) sign)*
     ?sign: (PLUS | MINUS) sign -> signed
@@ -74,6 +82,7 @@ _GRAMMAR: Final = r"""
 
     NAME: /[^\x09-\x23\x25-\x40\x5b-\x5e\x60\x7b-\x7e\x00-\x08\x7f][^\x09-\x0d\x1c-\x23\x25-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\x7e]*/
     HYPHENATED.2: /hyphenated_props:[^\x00-\x2c\x3a-\x3e\x60\x7f\x2f]+/
+    XPATH.2: /[xX][pP][aA][tT][hH](?=[ \t\n\f\r]*')/
     STRING: /'(?:[^']|'')*'/
     APPROXIMATE.2: /(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?|[0-9]+(?:[eE][+-]?[0-9]+[fFdD]?|[fFdD])/
     EXACT: /0[xX][0-9a-fA-F]+[lL]?|[0-9]+[lL]?/
@@ -170,6 +179,13 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
+class XPath:
+    """``XPATH 'expression'``, of a body that is XML."""
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
 class Not:
     """The opposite of a condition; unknown stays unknown."""
 
@@ -201,6 +217,7 @@ Node: TypeAlias = (
     | In
     | Like
     | IsNull
+    | XPath
     | Not
     | And
     | Or
@@ -228,7 +245,7 @@ def read(text: str) -> Node:
         # Blanks in its place, so that columns are those of the text.
         text = text.replace(_CONVERTING, " " * len(_CONVERTING), 1)
     try:
-        tree: Node = _parser().parse(text)  # type: ignore[assignment]
+        tree: Node = _parser(text.lstrip().startswith(_HYPHENATED)).parse(text)  # type: ignore[assignment]
     except _Refused as refused:
         raise InvalidSelector(given, refused.column, refused.reason) from None
     except UnexpectedCharacters as error:
@@ -249,7 +266,11 @@ def prepare() -> None:
 
 
 @cache
-def _parser() -> Lark:
+def _parser(hyphens: bool = False) -> Lark:
+    """Return what parses selectors.
+
+    :param hyphens: they are part of names.
+    """
     from lark import Lark, Token
 
     def keyword(token: Token) -> Token:
@@ -261,7 +282,7 @@ def _parser() -> Lark:
         )
 
     return Lark(
-        _GRAMMAR,
+        _GRAMMAR.replace(_WITHOUT_HYPHEN, _WITH_HYPHEN) if hyphens else _GRAMMAR,
         parser="lalr",
         lexer="basic",
         transformer=_Builder(),
@@ -379,6 +400,15 @@ class _Builder:
         operand, negation = children
         return _condition(IsNull(negation is not None, _identifier(operand, "IS")), operand)
 
+    def xpath(self, children: tuple[Token, Token]) -> _Term:
+        token, expression = children
+        node = XPath(_unquoted(expression))
+        try:
+            xpath.check(node.expression)
+        except ValueError as error:
+            raise _Refused(_column(expression), str(error)) from None
+        return _Term(node, _Kind.CONDITION, _column(token))
+
     def sum(self, children: list[_Term | Token]) -> _Term:
         return _arithmetic(children)
 
@@ -408,6 +438,8 @@ class _Builder:
     def identifier(self, children: tuple[Token]) -> _Term:
         (token,) = children
         name = str(token)
+        if "-" in name:
+            return _Term(Identifier(name), _Kind.ANY, _column(token))
         for index, character in enumerate(name):
             if not (is_identifier_part(character) if index else is_identifier_start(character)):
                 raise _Refused(

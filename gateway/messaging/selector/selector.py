@@ -9,8 +9,8 @@ before it is used.
 
 A selector sees the properties of a message and its header fields JMSDeliveryMode, JMSPriority,
 JMSMessageID, JMSTimestamp, JMSCorrelationID and JMSType, and JMSXUserID; the same by the names that
-Artemis has: AMQPriority, AMQTimestamp, AMQDurable and AMQExpiration. How often a message was
-delivered is no part of it, so JMSXDeliveryCount is null.
+Artemis has, such as AMQPriority. How often a message was delivered is no part of it, so
+JMSXDeliveryCount is null. Of the body it sees what XPATH asks for.
 
 Of a tree nested functions are made, once, so that a message costs one call for each node that
 matters. The values' side of selectors:
@@ -55,6 +55,7 @@ from typing import TypeAlias, cast
 
 from gateway.messaging.message import Message
 from gateway.messaging.selector import like as patterns
+from gateway.messaging.selector import xpath
 from gateway.messaging.selector.fields import Operand, Properties, is_property, value_reader
 from gateway.messaging.selector.grammar import (
     And,
@@ -70,6 +71,7 @@ from gateway.messaging.selector.grammar import (
     Not,
     Or,
     Sign,
+    XPath,
 )
 from gateway.messaging.selector.like import like
 from gateway.messaging.values import Value
@@ -183,6 +185,9 @@ def condition(node: Node) -> Condition:
             if negated:
                 return lambda properties, message: operand(properties, message) is not None
             return lambda properties, message: operand(properties, message) is None
+        case XPath(expression):
+            test = xpath.test(expression)
+            return lambda properties, message: test(message)
         case Literal(value):
             return lambda properties, message: value is True
         case _:
@@ -211,6 +216,8 @@ def cost(node: Node) -> int:
             return _cost_of_number(first) + sum([1 + _cost_of_number(term) for _, term in rest])
         case Like(_, _, pattern, escape):
             return 1 + patterns.cost(pattern, escape)
+        case XPath():
+            return xpath.COST
         case Literal():
             return 0
     return 1

@@ -26,6 +26,7 @@ from gateway.messaging.selector.grammar import (
     Not,
     Or,
     Sign,
+    XPath,
     read,
 )
 from gateway.messaging.selector.selector import Condition, condition
@@ -87,6 +88,8 @@ def written(node: Node) -> str:
             return f"{identifier.name} {'NOT ' if negated else ''}LIKE {_literal(pattern)}{escaped}"
         case IsNull(negated, identifier):
             return f"{identifier.name} IS {'NOT ' if negated else ''}NULL"
+        case XPath(expression):
+            return f"XPATH {_literal(expression)}"
         case Sign(negative, operand):
             return f"{'-' if negative else '+'}{_inner(operand)}"
         case Arithmetic(first, rest):

@@ -207,6 +207,13 @@ def test_artemis_prefixes_go_before_wildcards(join: Join, name: str) -> None:
         "AMQDurable = 'DURABLE' AND AMQPriority = 7",
         "AMQTimestamp BETWEEN 1 AND 9000000000000",
         "AMQExpiration = 9000000000000",
+        "AMQSize > 1000",
+        "AMQGroupID = 'g'",
+        "AMQUserID <> '' AND age = 20",
+        "AMQAddress LIKE 'profiles.%' AND age = 20",
+        "hyphenated_props:for-age > 18 AND more-of-it = 'yes'",
+        "XPATH 'order/item[@n=''2'']'",
+        "age = 20 AND NOT xpath '//none'",
         "convert_string_expressions:age > 18",
         "convert_string_expressions:hyphenated_props:for-age > 18",
     ],
@@ -215,12 +222,14 @@ def test_selectors_of_artemis(join: Join, name: str, profile: str, selector: str
     client = join(profile)
     wanted = {"priority": "7", "persistent": "true", "expires": "9000000000000"}
     wanted |= {"destination": f"/queue/{name}", "age": "20", "for-age": "20"}
+    wanted |= {"JMSXGroupID": "g", "more-of-it": "yes"}
     other = {"destination": f"/queue/{name}", "priority": "3", "age": "9", "for-age": "9"}
     if "Timestamp" not in selector:
-        client.send("SEND", other, "other")
-    client.send("SEND", wanted, "wanted")
+        client.send("SEND", other, "no <xml>")
+    body = "<order><item n='2'/>" + " " * 1000 + "</order>"
+    client.send("SEND", wanted, body)
     client.subscribe(f"/queue/{name}", selector=selector)
-    assert client.message().text == "wanted"
+    assert client.message().text == body
     assert client.sync() == []
 
 

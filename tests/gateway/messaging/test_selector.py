@@ -414,6 +414,10 @@ def test_headers_that_are_no_properties_are_not_seen() -> None:
         ("hyphenated_props:not-there = 'zzz'", None),
         ("hyphenated_props:color = 'red'", True),
         ("hyphenated_props:JMSPriority = 4", True),
+        ("hyphenated_props:foo-bar = 'zzz' AND a-number > 41", True),
+        ("convert_string_expressions:hyphenated_props:not-there = 'a' OR a-number - 1 = 41", True),
+        ("hyphenated_props:color = 'red' AND NOT is-true = FALSE", True),
+        ("color = 'red' AND hyphenated_props:is-true", True),
     ],
 )
 def test_headers_whose_names_have_a_hyphen(text: str, result: bool | None) -> None:
