@@ -21,8 +21,8 @@ from bridge.config.rules import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.selector.fields import value_reader
-from gateway.messaging.selector.grammar import Identifier
 from gateway.messaging.selector.names import is_property_name
+from gateway.messaging.selector.nodes import Identifier
 from gateway.messaging.selector.selector import Selector, parse
 from gateway.messaging.values import Value, text_of
 

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from gateway.messaging.destination import Queue
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Headers, Message
-from gateway.messaging.selector.grammar import (
+from gateway.messaging.selector.grammar import read
+from gateway.messaging.selector.like import like
+from gateway.messaging.selector.nodes import (
     And,
     Arithmetic,
     Between,
@@ -30,9 +32,7 @@ from gateway.messaging.selector.grammar import (
     Or,
     Sign,
     XPath,
-    read,
 )
-from gateway.messaging.selector.like import like
 from gateway.messaging.selector.selector import parse
 from gateway.messaging.values import Byte, Char, Float, Int, Short, Value
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from gateway.messaging.message import Message
-from gateway.messaging.selector.grammar import Identifier, Literal, Node
+from gateway.messaging.selector.nodes import Identifier, Literal, Node
 from gateway.messaging.values import Value
 
 Properties: TypeAlias = Mapping[str, Value]

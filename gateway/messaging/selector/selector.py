@@ -57,7 +57,8 @@ from gateway.messaging.message import Message
 from gateway.messaging.selector import like as patterns
 from gateway.messaging.selector import xpath
 from gateway.messaging.selector.fields import Operand, Properties, is_property, value_reader
-from gateway.messaging.selector.grammar import (
+from gateway.messaging.selector.like import like
+from gateway.messaging.selector.nodes import (
     And,
     Arithmetic,
     Between,
@@ -73,7 +74,6 @@ from gateway.messaging.selector.grammar import (
     Sign,
     XPath,
 )
-from gateway.messaging.selector.like import like
 from gateway.messaging.values import Value
 
 __all__ = ["Selector", "is_property_name", "parse", "prepare"]

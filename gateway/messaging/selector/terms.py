@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from gateway.messaging.message import Message
 from gateway.messaging.selector.fields import value_reader
-from gateway.messaging.selector.grammar import (
+from gateway.messaging.selector.grammar import read
+from gateway.messaging.selector.nodes import (
     And,
     Arithmetic,
     Between,
@@ -27,7 +28,6 @@ from gateway.messaging.selector.grammar import (
     Or,
     Sign,
     XPath,
-    read,
 )
 from gateway.messaging.selector.selector import Condition, condition
 from gateway.messaging.values import Value
