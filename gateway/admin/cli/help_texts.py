@@ -106,7 +106,8 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   copy    msg    -t q -n QUEUE [-msgID ID] [-selector SELECTOR] [-limit N] -to QUEUE
   delete  msg    -t q -n QUEUE [-msgID ID] [-selector SELECTOR] [-limit N]
   replay  msg    -t q -n QUEUE [-msgID ID] [-selector SELECTOR] [-limit N]
-                 [-to queue:NAME|topic:NAME] [-body FILE] [-o NAME=VALUE]
+                 [-to queue:NAME|topic:NAME] [-body FILE] [-priority N] [-type TYPE]
+                 [-expires TIME|never] [-o NAME=VALUE]
   list    scheduled -t q|t -n NAME [-maxNumMsgsRetrieved N]
   destroy scheduled -n JOBID
   list    dur    [-d TOPIC]
@@ -173,6 +174,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -limit N         how many messages at most; of move, copy, delete and replay one of -msgID, -selector, -limit is needed
   -to NAME         where messages go; of replay queue:NAME or topic:NAME, else to where each came from
   -body FILE       of replay: the body that the message is to have, - for standard input; -o: other properties
+  -priority N, -type TYPE, -expires TIME|never   of replay: from 0 to 9; the JMSType; when, such as 2026-01-31T12:00:00Z
   -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
   -f               do not ask whether it shall be done, nor for a password
   -s               print nothing but errors

@@ -34,6 +34,9 @@ def _which(options: Namespace) -> Sequence[str]:
         ("At Most", options.most),
         ("To", options.to),
         ("Body From", options.body_file),
+        ("Priority", options.priority),
+        ("Type", options.message_type),
+        ("Expires", options.expires),
         *options.properties.items(),
     ]
     return [listed([(name, value) for name, value in rows if value])]
@@ -62,8 +65,16 @@ def _order(word: str, body: Callable[[Namespace], dict[str, object]] = lambda op
 
 
 def _edited(options: Namespace) -> dict[str, object]:
-    """What ``-body`` and ``-o`` change of a message."""
-    edit: dict[str, object] = {}
+    """What the options of an edit change of a message."""
+    edit: dict[str, object] = {
+        name: value
+        for name, value in (
+            ("priority", options.priority),
+            ("type", options.message_type),
+            ("expires", options.expires),
+        )
+        if value is not None
+    }
     if options.properties:
         edit["properties"] = options.properties
     if options.body_file:
@@ -142,7 +153,7 @@ MESSAGE_COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         "replay",
         "Replaying",
         "replayed",
-        may=("-to", "-body", "-o"),
+        may=("-to", "-body", "-priority", "-type", "-expires", "-o"),
         ask=_order("replay", _edited),
     ),
 }

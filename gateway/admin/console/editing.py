@@ -7,6 +7,7 @@ somebody asks for it, then the difference that their edit makes, and only with t
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ from twisted.logger import Logger
 
 from gateway.admin.console.actions import Asked, audited
 from gateway.admin.console.message_actions import LOOK_TO_EDIT, REPLAY_EDITED
+from gateway.admin.service.edited import NEVER
 from gateway.admin.service.requests import AdminRequest, Routes
 
 #: Of a property's field, what comes before its place among the properties.
@@ -49,6 +51,7 @@ async def editor(
     edit = _edit(original, form) if "compare" in form else {}
     shown |= {"original": original, "rows": _rows(original, form), "asked": None, "difference": ()}
     shown["text"] = form.get("text", original["text"])
+    shown["headers"] = {name: form.get(name, value) for name, value in _headers(original).items()}
     shown |= {"new_name": form.get("new-name", ""), "new_value": form.get("new-value", "")}
     if "compare" in form:
         given = {**plan.given, "edit": json.dumps(edit)}
@@ -56,6 +59,19 @@ async def editor(
         replay.foreseen = await replay.tried(routes, asked)
         shown |= {"asked": replay, "difference": _marked(replay.answer.get("difference", ()))}
     return shown
+
+
+def _headers(original: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the fields of headers have of a message.
+
+    An expiry is in whole seconds, in UTC, as a browser has it.
+    """
+    expires_s = original["expires_ms"] / 1000
+    return {
+        "priority": str(original["priority"]),
+        "type": original["type"],
+        "expires": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(expires_s)) if expires_s else "",
+    }
 
 
 def _rows(original: Mapping[str, Any], form: Mapping[str, str]) -> Sequence[_Row]:
@@ -72,6 +88,12 @@ def _edit(original: Mapping[str, Any], form: Mapping[str, str]) -> Mapping[str, 
     text, given = original["text"], form.get("text")
     if text is not None and given is not None and _of_form(given) != _of_form(text):
         edit["text"] = _with_line_ends_of(text, given)
+    for name, value in _headers(original).items():
+        filled_in = form.get(name)
+        if filled_in is not None and _of_form(filled_in) != _of_form(value):
+            edit[name] = (
+                (f"{filled_in}Z" if filled_in else NEVER) if name == "expires" else filled_in
+            )
     properties = {
         each["name"]: _with_line_ends_of(each["value"], value)
         for at, each in enumerate(original["properties"])

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from gateway.admin.console.actions import SELECTOR, Action, Field, Given, option, tally
 from gateway.admin.service.browsing import quoted
-from gateway.admin.service.edited import edit_of
+from gateway.admin.service.edited import EDITED, edit_of
 from gateway.admin.service.requests import Refused
 from gateway.instance.problems import printable
 
@@ -115,17 +115,28 @@ LOOK_TO_EDIT: Final = Action(
 def _edit_of(given: Given) -> dict[str, Any]:
     try:
         edit = json.loads(given["edit"])
-        edit_of(edit.get("text"), edit.get("properties"))
+        edit_of(edit)
     except (AttributeError, ValueError):
-        raise Refused("edit is no JSON object of a text and properties", "bad_request") from None
-    return {name: edit[name] for name in ("text", "properties") if edit.get(name) is not None}
+        raise Refused(f"edit is no JSON object of {', '.join(EDITED)}", "bad_request") from None
+    return {name: edit[name] for name in EDITED if edit.get(name) is not None}
 
 
 def _with_edit(given: Given) -> list[str]:
     edit = _edit_of(given)
     text = ["-body", "FILE"] if "text" in edit else []
+    headers = (
+        word
+        for name in ("priority", "type", "expires")
+        if name in edit
+        for word in (f"-{name}", str(edit[name]))
+    )
     pairs = (f"{name}={value}" for name, value in edit.get("properties", {}).items())
-    return [*_order("replay", given), *text, *(word for pair in pairs for word in ("-o", pair))]
+    return [
+        *_order("replay", given),
+        *text,
+        *headers,
+        *(word for pair in pairs for word in ("-o", pair)),
+    ]
 
 
 def _edited(given: Given) -> dict[str, object]:

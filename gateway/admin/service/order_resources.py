@@ -4,19 +4,21 @@
 ``POST /v1/message/move`` ``{"name", "id", "selector", "limit", "to", "dry_run"}``  move to the queue ``to``
 ``POST /v1/message/copy`` with the same                                             send copies there
 ``POST /v1/message/delete`` with the same but ``to``                                throw away
-``POST /v1/message/replay`` with the same, ``"text"`` and ``"properties"``          send dead messages to where they came from
+``POST /v1/message/replay`` with the same, and an edit                              send dead messages to where they came from
 ``GET /v1/message/original?name=N&id=ID&to=TO``                                     a dead message as a replay sends it
 ==================================================================================  ==========================================
 
 ``name`` is the queue, ``id`` a JMSMessageID; one of ``id``, ``selector`` and ``limit`` is needed. A
 replay's ``to`` is ``queue:NAME`` or ``topic:NAME``, in the place of where each came from. With an
-``id`` it may have another body, ``text``, and other ``properties``: texts by name, null removes one.
+``id`` it may be edited: another body, ``text``; other ``properties``, texts by name, null removes
+one; ``priority``, 0 to 9; ``type``, the JMSType, "" for none; and ``expires``, a time in ISO 8601 that
+is yet to come, in UTC if it does not say, or ``never``.
 With ``"dry_run": true`` the answer is what would be done. It has the fields of
 :class:`~gateway.broker.operator.message_administration.Outcome`, and of an edited message
 ``difference``, the lines that differ.
 
-``original`` has the destination ``to``; ``properties``, each with ``name``, ``value`` as a text and
-``editable``; ``octets`` of the body, and ``text``, null where it cannot be edited. As it has a body,
+``original`` has the destination ``to``; ``priority``; ``type``, "" for none; ``expires_ms``, 0 for
+never; ``properties``, each with ``name``, ``value`` as a text and ``editable``; ``octets`` of the body, and ``text``, null where it cannot be edited. As it has a body,
 it is for operators.
 
 A message and what takes its place are never both gone, and never both there.
@@ -94,7 +96,7 @@ class MessageOrders:
 
     async def _replay(self, request: AdminRequest) -> dict[str, object]:
         name, chosen, dry_run = _which(request)
-        edit = edit_of(request.body.get("text"), request.body.get("properties"))
+        edit = edit_of(request.body)
         if edit and not chosen.message_id:
             raise Refused("only one message can be edited: give its id", "bad_request")
         replay = self._replay_of(name, request, edit)
@@ -115,7 +117,7 @@ class MessageOrders:
 
     async def _original(self, request: AdminRequest) -> dict[str, object]:
         name, id = request.needed("name"), request.needed("id")
-        replay = self._replay_of(name, request, Edit(None, {}))
+        replay = self._replay_of(name, request, Edit())
         outcome = await self._messages.replace(name, Chosen(id), replay.replacement, dry_run=True)
         original = replay.original
         if original is None:
@@ -127,6 +129,9 @@ class MessageOrders:
             "name": name,
             "id": id,
             "to": str(original.headers.destination),
+            "priority": original.headers.priority,
+            "type": original.headers.type or "",
+            "expires_ms": original.expires,
             "octets": len(original.body),
             "text": text_of_body(original.body) if is_editable(original) else None,
             "properties": [
@@ -174,7 +179,7 @@ class _Replay:
         if not self._edit:
             return original
         try:
-            edited = self._edit.of(original)
+            edited = self._edit.of(original, self._now_ms)
         except Refused as refused:
             raise LeftAlone(refused.text) from None
         edited.user = message.user

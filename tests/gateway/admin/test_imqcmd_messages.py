@@ -225,15 +225,23 @@ def test_the_dead_go_back_as_they_were_or_edited(
     assert (replayed["done"], replayed["difference"]) == (1, [])
     (tmp_path / "body").write_text('{"a": 2}')
     options = ("-msgID", wrong, "-body", str(tmp_path / "body"), "-o", "colour=blue")
-    edited = imqcmd(gateway, "replay", "msg", "-t", "q", "-n", "mq.sys.dmq", *options)
+    headers = ("-priority", "2", "-type", "order", "-expires", "2099-12-31T23:59:58Z")
+    edited = imqcmd(gateway, "replay", "msg", "-t", "q", "-n", "mq.sys.dmq", *options, *headers)
     assert edited["done"] == 1
-    assert {'-{"a": 1}', '+{"a": 2}', "-colour = red", "+colour = blue"} <= {*edited["difference"]}
+    lines = {*edited["difference"]}
+    assert {'-{"a": 1}', '+{"a": 2}', "-colour = red", "+colour = blue", "+type order"} <= lines
+    assert {"-priority 4", "+priority 2", "+expires 2099-12-31T23:59:58.000Z"} <= lines
     gateway.restart(crash=True)
     client = connect()
     client.subscribe(f"/queue/{name}")
     first, second = client.messages(2)
     assert (first.text, first["message-id"], first["colour"]) == ("whole", whole, "red")
     assert (second.text, second["colour"], second["size"]) == ('{"a": 2}', "blue", "1")
+    assert (second["priority"], second["type"], second["expires"]) == (
+        "2",
+        "order",
+        "4102444798000",
+    )
     assert not [header for header in (*first.headers, *second.headers) if "DMQ" in header]
     died(connect(), f"{name}.more", "x")
     elsewhere = ordered(gateway, "replay", "mq.sys.dmq", limit=1, to="queue:other")

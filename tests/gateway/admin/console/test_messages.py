@@ -191,6 +191,7 @@ def test_a_dead_message_is_edited_compared_and_only_then_sent(
     # There is nothing to send it with before the difference was seen.
     assert pages.browser.run("document.querySelectorAll('[action$=replay-edited]').length") == 0
     pages.fill(text='{"a": 2}\nprivate', **{"new-name": "mended", "new-value": EVIL})
+    pages.fill(priority="9", type="order", expires="2099-12-31T23:59:58")
     pages.browser.run(
         "[...document.querySelectorAll('label')].find((one) => one.innerText.startsWith('colour'))"
         ".querySelector('textarea').value = 'blue'"
@@ -201,10 +202,13 @@ def test_a_dead_message_is_edited_compared_and_only_then_sent(
     pages.ready()
     lines = pages.text(".diff").splitlines()
     assert {'-{"a": 1}', '+{"a": 2}', "-colour = red", "+colour = blue", " private"} <= {*lines}
+    assert {"-priority 4", "+priority 9", "-no type", "+type order", "-expires never"} <= {*lines}
+    assert "+expires 2099-12-31T23:59:58.000Z" in lines
     assert "size" not in " ".join(line for line in lines if line[:1] in "+-")
     assert pages.faults() == []
     assert len(ids(served, DEAD)) == ids(served, DEAD).index(id) + 1
-    assert "-body FILE -o colour=blue -o 'mended=" in pages.text("#asked")
+    headers = "-priority 9 -type order -expires 2099-12-31T23:59:58Z"
+    assert f"-body FILE {headers} -o colour=blue -o 'mended=" in pages.text("#asked")
     pages.confirm("#asked")
     pages.until_text("1 messages were replayed.", "#asked")
     with client(served) as consumer:
@@ -212,12 +216,16 @@ def test_a_dead_message_is_edited_compared_and_only_then_sent(
         message = consumer.message()
     assert message.text == '{"a": 2}\nprivate'
     assert (message["colour"], message["size"], message["mended"]) == ("blue", "1", EVIL)
+    assert (message["priority"], message["type"]) == ("9", "order")
+    assert message["expires"] == "4102444798000"
     log = served.log()
     looks = re.findall(
         rf"audit: admin from {HOST} did in the console: curl .*/v1/message/original .*: shown", log
     )
     assert len(looks) == 2
-    assert f"imqcmd replay msg -t q -n {DEAD} -msgID {id} -body FILE -o colour=blue" in log
+    assert (
+        f"imqcmd replay msg -t q -n {DEAD} -msgID {id} -body FILE {headers} -o colour=blue" in log
+    )
     assert "private" not in log
     assert pages.browser.console == []
 
@@ -249,6 +257,13 @@ def test_an_edit_without_a_change_sends_it_as_it_was(served: Served, name: str) 
     [
         ({"edit": "{"}, "edit is no JSON object"),
         ({"edit": '{"text": 1}'}, "text is 1; expected text"),
+        ({"edit": '{"priority": 10}'}, "priority is 10; expected a number from 0 to 9"),
+        ({"edit": '{"priority": true}'}, "priority is True; expected a number from 0 to 9"),
+        ({"edit": '{"priority": ""}'}, "priority is ''; expected a number from 0 to 9"),
+        ({"edit": '{"type": 7}'}, "type is 7; expected text"),
+        ({"edit": '{"type": "\\ud800"}'}, "type is '\\ud800'; expected text"),
+        ({"edit": '{"expires": "soon"}'}, "expires is 'soon'; expected a time such as"),
+        ({"edit": '{"expires": 5}'}, "expires is 5; expected a time such as"),
         ({"edit": "{}", "to": "orders"}, "expected queue:NAME or topic:NAME"),
         ({}, "edit is missing"),
     ],
@@ -274,6 +289,47 @@ def test_a_property_whose_name_is_none_keeps_the_message(served: Served) -> None
         in reply.text
     )
     assert "act/replay-edited" not in reply.text
+
+
+@pytest.mark.parametrize("moment", ["2020-01-31T12:00:00", "1970-01-01T00:00:00"])
+def test_an_expiry_in_the_past_keeps_the_message(served: Served, moment: str) -> None:
+    id = dead(served, "edited", "x")
+    form = {"name": DEAD, "id": id, "expires": moment}
+    reply = Operator(served, "otto").send("edit", compare="1", **form)
+    assert "which is in the past: expected a later time, or never" in reply.text
+    assert "act/replay-edited" not in reply.text
+    edit = json.dumps({"expires": f"{moment}Z"})
+    reply = Operator(served, "otto").send("act/replay-edited", name=DEAD, id=id, edit=edit)
+    assert "0 messages were replayed. 1 stay" in reply.text
+    assert id in ids(served, DEAD)
+
+
+def test_headers_that_are_emptied_are_taken_away(served: Served, name: str) -> None:
+    id = dead(served, name, "x", type="order", priority="7")
+    otto = Operator(served, "otto")
+    shown = otto.send("edit", name=DEAD, id=id, look="1").text
+    for field in (
+        'name="priority" type="number" min="0" max="9" required value="7"',
+        'name="type" value="order"',
+        'type="datetime-local" step="1" value=""',
+    ):
+        assert field in shown
+    form = {"priority": "7", "type": "order", "expires": ""}
+    compared = otto.send("edit", name=DEAD, id=id, compare="1", **form).text
+    assert "Nothing is: it is sent as it was before it died." in compared
+    form = {"priority": "7", "type": "", "expires": ""}
+    compared = otto.send("edit", name=DEAD, id=id, compare="1", **form).text
+    assert f"-msgID {id} -type &#39;&#39;" in compared
+    found = re.search(r'name="edit" value="([^"]+)"', compared)
+    assert found is not None
+    edit = html.unescape(found[1])
+    assert json.loads(edit) == {"type": ""}
+    assert "1 messages were" in otto.send("act/replay-edited", name=DEAD, id=id, edit=edit).text
+    with client(served) as consumer:
+        consumer.subscribe(f"/queue/{name}")
+        message = consumer.message()
+    assert "type" not in message
+    assert message["priority"] == "7"
 
 
 def test_what_is_not_dead_is_not_edited(served: Served, name: str) -> None:
