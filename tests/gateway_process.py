@@ -147,6 +147,7 @@ class GatewayProcess:
     :param store: ``sqlite`` or ``memory``, for ``imq.persist.store``.
     :param settings: more settings, given by ``-D``; they win over those that the other parameters
         make.
+    :param instance: the name of the instance.
     :param environment: the child's environment; None for this process's own. What is heeded before
         ``main``, but for LD_PRELOAD, needs a command.
     :param command: starts the gateway, as :data:`COMMAND` or with something in front of it; None to
@@ -163,10 +164,12 @@ class GatewayProcess:
         require_client_certificate: bool = False,
         store: str = "sqlite",
         settings: Mapping[str, str] | None = None,
+        instance: str = INSTANCE,
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
     ) -> None:
         self.varhome = varhome
+        self.instance = instance
         self.port = free_port()
         self.tls_port = free_port()
         self.port_mapper_port = free_port()
@@ -208,7 +211,7 @@ class GatewayProcess:
     @property
     def directory(self) -> Path:
         """The instance's own directory."""
-        return self.varhome / "instances" / INSTANCE
+        return self.varhome / "instances" / self.instance
 
     @property
     def pid(self) -> int:
@@ -235,7 +238,7 @@ class GatewayProcess:
             raise RuntimeError("it is running")
         if self.tls is not None and not (self.directory / "etc" / "tls").exists():
             shutil.copytree(self.tls.directory, self.directory / "etc" / "tls")
-        arguments = ["--varhome", str(self.varhome), "--instance", INSTANCE]
+        arguments = ["--varhome", str(self.varhome), "--instance", self.instance]
         arguments += [f"-D{name}={value}" for name, value in self.settings.items()]
         self.output = []
         self._silent = False

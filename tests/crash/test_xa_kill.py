@@ -52,7 +52,7 @@ async def waiting(client: Client, queue: Destination) -> list[int]:
 
 async def killed_at(folder: Path, point: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "tests.crash.xa_child", str(folder), point],
+        [sys.executable, "-m", "tests.crash.xa_child", str(folder), point, "guest"],
         capture_output=True,
         text=True,
         timeout=60,

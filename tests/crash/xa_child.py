@@ -1,7 +1,7 @@
 """A process that moves messages from one queue to another in XA branches over a real store, until
 it is killed or has nothing more to move.
 
-Run with the store's folder and a crash point, "" for none. It says on its standard output, line by
+Run with the store's folder, a crash point, "" for none, and the name of a user. It says on its standard output, line by
 line, what a coordinator would have in its log: ``decided N`` before it commits branch N in two
 phases, ``committed N`` after a commit of either kind, ``moved all`` at the end.
 """
@@ -110,7 +110,7 @@ class Mover:
         say(f"committed {number}")
 
 
-async def run(folder: Path, point: str) -> None:
+async def run(folder: Path, point: str, user: str) -> None:
     path = str(folder / "messages.db")
     store = SqliteStore(path, reactor)
     if point:
@@ -125,9 +125,7 @@ async def run(folder: Path, point: str) -> None:
     rules.path.write_text(DEFAULT_RULES)
     rules.load()
     provider = EmbeddedProvider(broker, EveryoneIn(), rules, os.urandom)
-    connections = [
-        await provider.connect(Credentials("guest", "guest"), None, lost) for _ in range(3)
-    ]
+    connections = [await provider.connect(Credentials(user, user), None, lost) for _ in range(3)]
     filling = connections[2].session(Mode.CLIENT)
     for start in range(0, MESSAGES, 10):
         filling.send([text(SOURCE, str(number)) for number in range(start, start + 10)])
@@ -146,7 +144,7 @@ def main() -> None:
         reactor.stop()
 
     reactor.callWhenRunning(
-        lambda: ensureDeferred(run(Path(sys.argv[1]), sys.argv[2])).addBoth(ended)
+        lambda: ensureDeferred(run(Path(sys.argv[1]), *sys.argv[2:])).addBoth(ended)
     )
     reactor.run()
 
