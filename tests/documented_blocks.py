@@ -1,6 +1,9 @@
 """The blocks of commands and code that the pages show.
 
 A block is what follows ``::`` or ``.. code-block::``, or a file that ``.. literalinclude::`` names.
+
+A comment of a page may have what its reader need not see, but a test that runs the page needs:
+``.. unseen: python`` or ``.. unseen: sh``, and the indented lines below it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ _DIRECTIVE: Final = re.compile(r"^ *\.\. ([\w-]+)::\s*(\S*)")
 #: What stands before the text of a paragraph, also in lists and tables.
 _MARKERS: Final = re.compile(r"^ *(?:(?:[-*]|\d+\.) +)*")
 _CODE: Final = ("code-block", "literalinclude")
+_UNSEEN: Final = re.compile(r"^( *)\.\. unseen: (\w+)$")
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,13 @@ class Block:
     :param page: its name.
     :param language: as the page says; of a file that is included ``file``.
     :param text: of the block, or the path of the file.
+    :param unseen: whether it is in a comment.
     """
 
     page: str
     language: str
     text: str
+    unseen: bool = False
 
     @property
     def first(self) -> str:
@@ -67,11 +73,23 @@ def _body(lines: list[str], start: int, indent: int) -> list[str]:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Return the blocks of a page in their order."""
+    """Return the blocks of a page in their order, without those in comments."""
+    return (block for block in steps(page) if not block.unseen)
+
+
+def steps(page: Path) -> Iterator[Block]:
+    """Return the blocks of a page in their order, with those in comments."""
     lines = page.read_text(encoding="utf-8").splitlines()
     end = 0
     for number, line in enumerate(lines):
-        if number < end or not re.search(r"::(?: \S*)?$", line.rstrip()):
+        if number < end:
+            continue
+        if unseen := _UNSEEN.match(line):
+            body = _body(lines, number + 1, len(unseen[1]))
+            end = number + 1 + len(body)
+            yield Block(page.stem, unseen[2], dedent("\n".join(body)).strip("\n"), unseen=True)
+            continue
+        if not re.search(r"::(?: \S*)?$", line.rstrip()):
             continue
         directive = _DIRECTIVE.match(line)
         if directive and directive[1] not in _CODE:

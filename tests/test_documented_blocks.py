@@ -1,9 +1,11 @@
 """Every command and snippet of every page is run or read by a test.
 
-Some tests run all blocks of a page; :data:`RUN` names them. The others are read here by the parser
-that reads them in earnest: commands by the command, settings and rules by the gateway, XML by the
-DTD, frames by the parser of STOMP. :data:`NOT_READ` has the rest, with the reason. A block that is
-new, and none of these, fails.
+:mod:`tests.pages` runs all blocks of a page, in their order; other tests that run some are in
+:data:`RUN` and :data:`tests.pages.declared.ELSEWHERE`. The others are read here by the parser that reads them in earnest:
+commands by the command, settings and rules by the gateway, XML by the DTD, frames by the parser of
+STOMP. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
+
+``python -m tests.test_documented_blocks`` prints how many blocks of each page are run, read and neither.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import re
 import shlex
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +39,7 @@ from gateway.stomp.wire.parser import FrameParser
 from gateway.tap import Options
 from pipeline import command as gateway_pipeline
 from tests.documented_blocks import COMMANDS, PAGES, ROOT, Block, blocks
+from tests.pages import declared
 
 pytestmark = pytest.mark.slow
 
@@ -62,58 +66,37 @@ DRAWN: Final = "a drawing in text"
 INSTALLS: Final = "installs packages, or needs them made"
 SERVICE: Final = "starts a service of the machine"
 CLUSTER: Final = "needs a cluster"
-ELSEWHERE: Final = "a file of another program"
+OTHERS: Final = "a file of another program"
 SHELL: Final = "several programs, some of which are others'"
 MEASURES: Final = "measures for minutes"
 SPARK: Final = "a part of a program with Spark"
 #: Blocks that no test reads: the page, the first line, the reason.
 NOT_READ: Final[dict[tuple[str, str], str]] = {
-    ("bridgemgr", "imqbridgemgr SUBCOMMAND ARGUMENT [options]"): SYNTAX,
-    ("bridgemgr", "Listing the bridges on the broker specified by:"): SHOWN,
-    ("bridgemgr", "curl -u admin -X POST -H 'Content-Type: application/json' -d"): SHELL,
-    ("bridgemgr", "scrape_configs:"): ELSEWHERE,
-    ("console", "http://127.0.0.1:7677/"): SERVICE,
-    ("console", "audit: otto from 127.0.0.1 did in the console: imqcmd purge "): SHOWN,
+    **declared.NOT_RUN,
     ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): INSTALLS,
     ("cookbook", "java -Dactivemq.home=/usr/share/activemq -Dactivemq.base=/tm"): SERVICE,
-    ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): ELSEWHERE,
+    ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): OTHERS,
     ("exactly_once", "link orders is transacted, and cannot be: its target, connec"): SHOWN,
     ("exactly_once", "------------------------------------------------------------"): SHOWN,
     ("exactly_once", "Quality of Service       ONCE_AND_ONLY_ONCE"): SHOWN,
     ("first_bridge", "cd docs/tutorial"): SHELL,
     ("from_openmq", "keytool -exportcert -rfc -keystore old/etc/keystore -alias A"): SHELL,
     ("front", "clients --- TCP, TLS, WebSocket --- load balancer --- gatewa"): DRAWN,
-    ("high_availability", "CREATE ROLE mq LOGIN PASSWORD '...';"): ELSEWHERE,
+    ("high_availability", "CREATE ROLE mq LOGIN PASSWORD '...';"): OTHERS,
     ("high_availability", "standing by: east owns broker orders since 2026-11-26 11:44:"): SHOWN,
-    ("high_availability", "[Unit]"): ELSEWHERE,
+    ("high_availability", "[Unit]"): OTHERS,
     ("high_availability", "$ curl -s http://west:7680/ready"): SHELL,
-    ("high_availability", "backend stomp"): ELSEWHERE,
+    ("high_availability", "backend stomp"): OTHERS,
     ("high_availability", "Broker ID    Cluster ID    Process    State      Owner Since"): SHOWN,
     ("high_availability", "bridge to_erp is not started: /etc/mq/to_erp.xml: expected w"): SHOWN,
     ("high_availability", "Bridge Name    Bridge Type    Bridge State    Owner"): SHOWN,
     ("high_availability", "cd /var/lib/mq/instances/imqbroker"): SHELL,
-    ("imqcmd", "imqcmd SUBCOMMAND ARGUMENT [options]"): SYNTAX,
-    ("imqcmd", "Listing all the destinations on the broker specified by:"): SHOWN,
-    ("imqcmd", "------------------------------------------------------------"): SHOWN,
-    ("imqcmd", "~ access rules"): SHOWN,
-    ("imqcmd", "Destination             queue:bench.fe4dbc81"): SHOWN,
-    ("imqcmd", "ERROR  passwords: user 'guest' has the passcode 'guest', and"): SHOWN,
-    ("imqcmd", "2026-01-31T12:00:00.123Z  destination.full        queue:orde"): SHOWN,
-    ("imqcmd", "curl -N -u admin 'http://localhost:7677/v1/events?kind=link'"): SHELL,
-    ("imqcmd", "source <(imqcmd completion bash)"): SHELL,
-    ("imqdbmgr", "imqdbmgr COMMAND [tbl] [options]"): SYNTAX,
-    ("installation", "apt install ./build/deb/stomp-gateway_*.deb"): INSTALLS,
-    ("installation", "systemctl enable --now stomp-gateway.socket"): SERVICE,
-    ("installation", "podman build -f packaging/container/Containerfile -t stomp-g"): INSTALLS,
-    ("installation", "podman exec -it mq imqusermgr add -u alice -g users"): SERVICE,
     ("jmsbridge", 'shop.xml:4: target of link "orders", attribute destination-r'): SHOWN,
     ("jmsbridge", "jmsbridge"): DRAWN,
-    ("jmsbridge", "[options.entry_points]"): ELSEWHERE,
+    ("jmsbridge", "[options.entry_points]"): OTHERS,
     ("jmsbridge", "message ID1 was transferred by link orders, as ID2"): SHOWN,
     ("jmsbridge", "link orders: message ID1 is dead and in no dead message queu"): SHOWN,
-    ("journal", "jq -c --arg id ID-4f1c2a9d8e7b6a50-512 'select(any(.ids[]?; "): SHELL,
-    ("journal", 'jq -r \'select(.steps | index("dead") or index("expired"))'): SHELL,
-    ("monitoring", "rule_files:"): ELSEWHERE,
+    ("monitoring", "rule_files:"): OTHERS,
     ("operations", "python3 -m venv /opt/stomp-gateway"): INSTALLS,
     ("operations", "python3 -m pip wheel --no-deps ."): INSTALLS,
     ("operations", "twistd --nodaemon --pidfile= stomp-gateway --varhome /var/li"): SHELL,
@@ -139,8 +122,8 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("stomp", "SUBSCRIBE                          MESSAGE                  "): DRAWN,
     ("stomp", "requester                                            respond"): DRAWN,
     ("tracing", "python -m benchmarks.pairs build/compiled build/compiled --o"): MEASURES,
-    ("users", 'client.publish({ destination: "/session/token", body: await '): ELSEWHERE,
-    ("websocket", "const client = new StompJs.Client({"): ELSEWHERE,
+    ("users", 'client.publish({ destination: "/session/token", body: await '): OTHERS,
+    ("websocket", "const client = new StompJs.Client({"): OTHERS,
     ("why", "Why messages of queue 'orders' are not delivered:"): SHOWN,
     ("why", "taken = out + dead + not transferred + in doubt + held"): DRAWN,
     ("README", "python3 -m venv ~/gateway"): INSTALLS,
@@ -195,6 +178,9 @@ def program(line: str) -> str:
 def kind(block: Block) -> str:
     """Return how a block is read; "" if it is not."""
     lines = [line for line in block.text.splitlines() if line.strip() and line[0] != "#"]
+    name = (block.page, block.first)
+    if block.language != "file" and (name in declared.ELSEWHERE or block.page in declared.PAGES):
+        return "" if name in NOT_READ else "run"
     if (block.page, block.language) in RUN or block.language == "file":
         return "run"
     if lines and all(SETTING.fullmatch(line) for line in lines):
@@ -240,7 +226,9 @@ def test_each_block_is_run_or_read_or_declared() -> None:
 def test_the_tests_that_run_it_are_there(block: Block) -> None:
     path = block.text
     test = (
-        RUN.get((block.page, block.language))
+        declared.ELSEWHERE.get((block.page, block.first))
+        or RUN.get((block.page, block.language))
+        or ("tests/pages/test_pages.py" if block.language != "file" else "")
         or FILES[path if path in FILES else path.split("/")[0]]
     )
     assert (ROOT / test).exists()
@@ -338,3 +326,21 @@ def test_each_element_and_attribute_is_declared(block: Block) -> None:
     page = etree.fromstring(f"<page>{text}</page>", etree.XMLParser(recover=True))
     for element in page.iterdescendants(tag=etree.Element):
         assert set(element.attrib) <= set(declared[str(element.tag)].attributes), element.tag
+
+
+def table() -> str:
+    """Return how many blocks of each page are run, read and neither."""
+    counts = {block.page: Counter[str]() for block in BLOCKS}
+    for block in BLOCKS:
+        read = kind(block)
+        counts[block.page][read if read == "run" else "read" if read else "neither"] += 1
+    columns = ("run", "read", "neither")
+    rows = [*counts.items(), ("all", sum(counts.values(), Counter[str]()))]
+    return "\n".join(
+        f"{page:24}" + "".join(f"{count[column]:4} {column}" for column in columns)
+        for page, count in rows
+    )
+
+
+if __name__ == "__main__":
+    print(table())
