@@ -40,6 +40,8 @@ from gateway.messaging.errors import MessagingError
 from gateway.stomp.open_listeners import ListenerFailed, ListenersRefused, UnknownListener
 
 JSON: Final = "application/json"
+#: Types of values that ``json`` takes as they are.
+_PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 #: Parts of a long answer that are written at once.
 _WRITTEN: Final = 200
 
@@ -441,6 +443,9 @@ def plain(value: object) -> object:
 
     Dataclasses become mappings of their fields, enumerations their values.
     """
+    # Most are, and there may be millions. An enumeration's members have its own type.
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
