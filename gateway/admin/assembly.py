@@ -66,7 +66,6 @@ from gateway.broker.operator.accounts import Accounts
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.paging import Paging
 from gateway.broker.operator.searching import MessageSearch
-from gateway.broker.operator.views import DestinationView, dead_queues
 from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessRules
@@ -189,7 +188,7 @@ def admin_service(
                 Served(
                     partial(_listener_views, bridges),
                     journal.standing,
-                    partial(_dead_queues, broker, provider),
+                    broker.dead_queues,
                     troubles,
                 ),
             ),
@@ -212,7 +211,7 @@ def admin_service(
             reactor,
             settings,
             bridges,
-            broker.broker,
+            broker.broker_of,
             Paging(provider, partial(_clients, bridges), partial(_owners, bridges)),
             troubles,
             partial(_websockets, bridges),
@@ -260,13 +259,6 @@ def _accounts(reactor: Any, configuration: Configuration, admission: Admission) 
     )
 
 
-def _dead_queues(
-    broker: BrokerAdministration, provider: EmbeddedProvider
-) -> Sequence[DestinationView]:
-    names = [queue.destination.name for queue in dead_queues(provider.broker)]
-    return [broker.destination("queue", name) for name in names]
-
-
 def _waiting(bridges: BridgeServiceManager, name: str) -> int:
     """Return how many transactions of a bridge wait for a broker."""
     states = COUNTED["waiting"]
@@ -295,8 +287,8 @@ def _metrics(
             lambda: tracing_metrics(journal.tracer),
             lambda: memory_metrics(memory.usage()),
             lambda: certificate_metrics(certificates()),
-            lambda: destination_metrics(broker, settings[METRICS_DESTINATIONS]),
         ),
+        partial(destination_metrics, broker, settings[METRICS_DESTINATIONS]),
     )
 
 

@@ -26,7 +26,7 @@ from gateway.admin.service.requests import Routes
 from gateway.admin.service.service import Identify, MakePages
 from gateway.admin.service.settings import SESSION_IDLE, SESSION_LIFE, TLS_ENABLED
 from gateway.broker.operator.paging import Paging
-from gateway.broker.operator.views import BrokerView
+from gateway.broker.operator.views import BrokerView, Totals
 from gateway.instance.settings import Settings
 from gateway.reactor.clocks import wall_ms
 from gateway.stomp.listeners import Listener
@@ -37,14 +37,14 @@ def console(
     reactor: Any,
     settings: Settings,
     bridges: BridgeServiceManager,
-    broker: Callable[[tuple[int, int]], BrokerView],
+    broker: Callable[[Totals], BrokerView],
     paging: Paging,
     troubles: Callable[[], Sequence[str]],
     websockets: Callable[[], Sequence[tuple[Listener, ListenerView]]],
 ) -> MakePages:
     """Return what makes the console once its routes are there.
 
-    :param broker: the broker as a whole, given the messages of all destinations and their octets.
+    :param broker: the broker as a whole, given what its destinations have together.
     :param troubles: why clients cannot be served, sentences.
     :param websockets: the listeners that take STOMP over WebSocket, open or not.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -56,7 +56,7 @@ class Group:
 def message_views(
     routes: Routes,
     explained: Explained,
-    dead_queues: Callable[[], Sequence[str]],
+    dead_queues: Callable[[], Awaitable[Sequence[str]]],
     now_ms: Callable[[], int],
 ) -> Sequence[View]:
     """Return the views of messages. Browsing costs more than counting does.
@@ -80,13 +80,13 @@ async def _browsed(routes: Routes, asked: AdminRequest, **query: str) -> Mapping
 
 async def _dead(
     routes: Routes,
-    dead_queues: Callable[[], Sequence[str]],
+    dead_queues: Callable[[], Awaitable[Sequence[str]]],
     now_ms: Callable[[], int],
     asked: AdminRequest,
 ) -> Mapping[str, object]:
     groups: dict[tuple[str, str], Group] = {}
     looked_at, more = 0, False
-    for queue in (BUILT_IN_DMQ_DESTINATION.name, *dead_queues()):
+    for queue in (BUILT_IN_DMQ_DESTINATION.name, *await dead_queues()):
         try:
             found = await _browsed(routes, asked, name=queue, limit=str(_GROUPED))
         except MessagingError as error:

@@ -18,7 +18,7 @@ from gateway.admin.console.view import View
 from gateway.admin.service.bridge_resources import COUNTED, transactions_of
 from gateway.admin.service.requests import AdminRequest, Routes
 from gateway.broker.operator.paging import Paging, Survey
-from gateway.broker.operator.views import BrokerView, DestinationView
+from gateway.broker.operator.views import BrokerView, DestinationView, Totals
 
 #: Destinations that are explained in one look; it costs more than to find them.
 _EXPLAINED: Final = 5
@@ -53,7 +53,7 @@ class Trouble:
 class Overview:
     """Looks at everything that may be wrong.
 
-    :param broker: the broker as a whole, given the messages of all destinations and their octets.
+    :param broker: the broker as a whole, given what its destinations have together.
     :param troubles: why clients cannot be served, sentences.
     :param now_ms: the time, epoch milliseconds.
     """
@@ -62,7 +62,7 @@ class Overview:
         self,
         routes: Routes,
         explained: Explained,
-        broker: Callable[[tuple[int, int]], BrokerView],
+        broker: Callable[[Totals], BrokerView],
         paging: Paging,
         bridges: BridgeServiceManager,
         troubles: Callable[[], Sequence[str]],
@@ -79,7 +79,7 @@ class Overview:
     async def look(self, asked: AdminRequest) -> Mapping[str, object]:
         """Return the broker's figures, and what is wrong, the worst first."""
         survey = await self._paging.survey()
-        broker = self._broker((survey.messages, survey.octets))
+        broker = self._broker(survey.totals)
         found = [
             *self._of_broker(broker),
             *self._of_bridges(),
@@ -93,10 +93,8 @@ class Overview:
             "broker": broker,
             "survey": survey,
             "now_ms": self._now_ms(),
-            "dead": sum(
-                self._paging.count("queue", name)
-                for name in (BUILT_IN_DMQ_DESTINATION.name, *self._paging.dead_queues())
-            ),
+            "dead": self._paging.count("queue", BUILT_IN_DMQ_DESTINATION.name)
+            + broker.dead_messages,
         }
 
     def _of_broker(self, broker: BrokerView) -> Iterator[Trouble]:

@@ -95,8 +95,8 @@ class BrokerResources:
         ):
             routes.add(method, path, answer)
 
-    def _whole(self, request: AdminRequest) -> object:
-        return {**_fields(self._broker.broker()), **self._about()}
+    async def _whole(self, request: AdminRequest) -> object:
+        return {**_fields(await self._broker.broker()), **self._about()}
 
     # --- destinations
 
@@ -175,8 +175,10 @@ class BrokerResources:
         await self._broker.destroy_durable(name, client_id)
         return {"name": name, "client_id": client_id}
 
-    def _connections(self, request: AdminRequest) -> object:
-        return {"connections": self._broker.connections(request.text("service"))}
+    async def _connections(self, request: AdminRequest) -> object:
+        listed = LongList("connections")
+        await self._broker.list_connections(listed.add, request.text("service"))
+        return listed
 
     def _destroy_connection(self, request: AdminRequest) -> object:
         number = request.number("id", 0, 1, 1 << 62)

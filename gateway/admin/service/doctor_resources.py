@@ -8,7 +8,7 @@ made on a thread.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -47,7 +47,7 @@ class Served:
 
     listeners: Callable[[], Sequence[ListenerView]]
     journal: Callable[[], JournalStanding]
-    dead: Callable[[], Sequence[DestinationView]]
+    dead: Callable[[], Awaitable[Sequence[DestinationView]]]
     troubles: Callable[[], Sequence[str]]
 
 
@@ -105,7 +105,7 @@ class DoctorResources:
                 _troubles(served.troubles()),
                 _ports(views),
                 _journal(served.journal()),
-                *map(_dead, served.dead()),
+                *map(_dead, await served.dead()),
             )
         found += await deferToThreadPool(
             self._reactor, self._reactor.getThreadPool(), partial(self._files, exposed)

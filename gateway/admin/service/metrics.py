@@ -11,9 +11,10 @@ ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from bridge.xa.status import TransactionCounts, TransactionState
 from gateway.admin.service.bridge_resources import COUNTED, as_jms, looked, transactions_of
 from gateway.admin.service.requests import AdminRequest, Plain, Routes
 from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.operator.views import BrokerView, DestinationView
 from gateway.broker.properties.pause import Pause
 from gateway.instance.memory.budget import Usage
 from gateway.journal.journal import JournalStanding
@@ -52,6 +54,8 @@ class MetricsResource:
         destinations.
     :param bridges: whose links look at what waits at their sources before metrics are collected.
     :param sources: collect the metrics, on the reactor's thread.
+    :param destinations: collects those of destinations, in short steps; what it gives may be gone
+        through on any thread.
     """
 
     def __init__(
@@ -59,10 +63,12 @@ class MetricsResource:
         reactor: Any,
         bridges: BridgeServiceManager,
         sources: Sequence[Callable[[], Iterable[Metric]]],
+        destinations: Callable[[], Awaitable[Iterable[Metric]]],
     ) -> None:
         self._reactor = reactor
         self._bridges = bridges
         self._sources = sources
+        self._destinations = destinations
 
     def __call__(self, routes: Routes) -> None:
         """Add it."""
@@ -70,7 +76,10 @@ class MetricsResource:
 
     async def _metrics(self, request: AdminRequest) -> Plain:
         await looked([link for bridge in self._bridges.bridges for link in bridge.links()])
-        collected = Collected([metric for source in self._sources for metric in source()])
+        destinations = await self._destinations()
+        collected = Collected(
+            chain([metric for source in self._sources for metric in source()], destinations)
+        )
         text = await deferToThreadPool(
             self._reactor, self._reactor.getThreadPool(), generate_latest, collected
         )
@@ -377,19 +386,26 @@ _BROKER_GAUGES: Final[Rows] = (
 )
 
 
-def destination_metrics(broker: BrokerAdministration, most: int) -> Iterator[Metric]:
-    """Collect the destinations, and the sums over all of them.
+async def destination_metrics(broker: BrokerAdministration, most: int) -> Iterable[Metric]:
+    """Look at the destinations, and the sums over all of them.
 
     :param most: how many destinations have metrics of their own; -1 is all of them, 0 none.
+    :returns: their metrics, which are made when they are gone through.
     """
-    shown, left_out = broker.measured(most)
+    shown, left_out = await broker.measured(most)
+    return _of_destinations(shown, left_out, await broker.broker())
+
+
+def _of_destinations(
+    shown: Sequence[DestinationView], left_out: int, broker: BrokerView
+) -> Iterator[Metric]:
     samples = [((each.type, each.name), each) for each in shown]
     prefix, labels = "stomp_gateway_destination", ("type", "name")
     yield from _families(GaugeMetricFamily, prefix, _DESTINATION_GAUGES, samples, labels)
     yield from _families(CounterMetricFamily, prefix, _DESTINATION_COUNTERS, samples, labels)
     text = "Destinations that have no metrics of their own, because there are more than imq.bridge.admin.metrics.destinations."
     yield GaugeMetricFamily("stomp_gateway_destinations_left_out", text, value=left_out)
-    whole = [((), broker.broker())]
+    whole = [((), broker)]
     yield from _families(GaugeMetricFamily, "stomp_gateway", _BROKER_GAUGES, whole)
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError, execute
+from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
 from twisted.internet.threads import deferToThreadPool
 
 from bridge.config.model import Link
@@ -55,7 +55,7 @@ from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.durability.rows import BLOCK
-from gateway.broker.operator.views import dead_queues
+from gateway.broker.operator.views import totals
 from gateway.broker.sessions.provider import EmbeddedProvider, waiting_at
 from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import Journal
@@ -351,7 +351,7 @@ class Explanations:
         copies: list[tuple[Destination, Message]] = []
         unknown: list[str] = []
         selector = f"JMSMessageID = {literal(id)} OR {BRIDGE_SOURCE_MESSAGE_ID} = {literal(id)}"
-        for queue in self._dead_queues():
+        for queue in await self._dead_queues():
             physical = self._broker.find(queue)
             if physical is None or not physical.count or self._broker.turn.suspended:
                 continue
@@ -372,8 +372,10 @@ class Explanations:
         async with reader(self._provider, self._sources.credentials) as reading:
             return await reading.first(queue, selector, 3)
 
-    def _dead_queues(self) -> list[Destination]:
-        queues = dict.fromkeys([each.destination for each in dead_queues(self._broker)])
+    async def _dead_queues(self) -> list[Destination]:
+        broker = self._broker
+        found = await broker.schedule.looked(totals(broker))
+        queues = dict.fromkeys([each.destination for each in found.dead])
         for bridge in self._sources.bridges.bridges:
             jms = as_jms(bridge)
             for dmq in () if jms is None else jms.dmqs():
@@ -406,10 +408,7 @@ class Explanations:
 
     def _stepwise(self, steps: Steps[None]) -> Deferred[None]:
         """Run steps between the work for clients."""
-        if self._broker.turn.suspended:
-            # Nothing is scheduled meanwhile, and no client waits for this process.
-            return execute(_run_out, steps)
-        return self._broker.schedule.finished(steps)
+        return self._broker.schedule.looked(steps)
 
     def _facts(self, destination: Destination | None) -> Facts:
         sources, broker = self._sources, self._broker
@@ -478,11 +477,6 @@ _OF_TARGET: Final = frozenset(
         CauseKind.TOO_LARGE,
     )
 )
-
-
-def _run_out(steps: Steps[None]) -> None:
-    for _ in steps:
-        pass
 
 
 def _links_of(bridge: Bridge) -> Iterator[LinkFacts]:

@@ -32,6 +32,7 @@ from gateway.broker.operator.views import (
     ConnectionView,
     DestinationView,
     DurableView,
+    Totals,
 )
 from gateway.broker.properties import administered_properties
 from gateway.broker.properties.administered_properties import PropertyRefused
@@ -100,15 +101,27 @@ class BrokerAdministration:
 
     # --- looking
 
-    def broker(self, counted: tuple[int, int] | None = None) -> BrokerView:
+    @deferred
+    async def broker(self) -> BrokerView:
+        """Return the broker as a whole."""
+        return self.broker_of(await self._broker.schedule.looked(views.totals(self._broker)))
+
+    def broker_of(self, totals: Totals) -> BrokerView:
+        """Return the broker as a whole, whose destinations were looked at."""
         return views.broker(
             self._provider,
             varhome=self._varhome,
             store=self._store,
             started_ms=self._started_ms,
             uptime_ms=self._broker.turn.refresh_timer() - self._began_ms,
-            counted=counted,
+            totals=totals,
         )
+
+    @deferred
+    async def dead_queues(self) -> Sequence[DestinationView]:
+        """Return the dead message queues, the broker's own first."""
+        totals = await self._broker.schedule.looked(views.totals(self._broker))
+        return [self.destination("queue", each.destination.name) for each in totals.dead]
 
     def list_destinations(
         self, show: Callable[[DestinationView], None], type: str = "", temporary: bool = False
@@ -123,19 +136,24 @@ class BrokerAdministration:
         :raises AdministrationRefused: there is no such type.
         """
         kind = _kind(type) if type else None
-        return self._broker.schedule.finished(
+        return self._broker.schedule.looked(
             views.show_destinations(self._provider, show, kind, temporary, self._ages)
         )
 
     def destination(self, type: str, name: str) -> DestinationView:
         """Return one destination. :raises AdministrationRefused: it is unknown."""
         physical = self._find(type, name)
-        producers = views.producers(self._provider)[physical.destination]
+        producers = sum(
+            [
+                each.routing.producible.get(physical.destination) is physical
+                for each in self._provider.connections
+            ]
+        )
         return views.destination(physical, producers, self._ages)
 
-    def measured(self, most: int) -> tuple[Sequence[DestinationView], int]:
+    def measured(self, most: int) -> Deferred[tuple[list[DestinationView], int]]:
         """As :func:`gateway.broker.operator.views.measured`."""
-        return views.measured(self._provider, most, self._ages)
+        return self._broker.schedule.looked(views.measured(self._provider, most, self._ages))
 
     def durables(self, topic: str = "") -> Sequence[DurableView]:
         """Return durable subscriptions by client identifier and name.
@@ -150,18 +168,17 @@ class BrokerAdministration:
             for each in sorted(found, key=lambda each: (each.client_id, each.name))
         ]
 
-    def connections(self, service: str = "") -> Sequence[ConnectionView]:
-        """Return the connections, the oldest first.
+    def list_connections(
+        self, show: Callable[[ConnectionView], None], service: str = ""
+    ) -> Deferred[None]:
+        """Show the connections, the oldest first, a few in each turn.
 
         :param service: only those that came by this service.
+        :returns: fires when all were shown.
         """
-        clients = {id(client.connection): client for client in self._clients()}
-        holders = self._holders()
-        every = [
-            views.connection(each, address, clients.get(id(each)), holders.get(id(each), ""))
-            for each, address in self._provider.connections.items()
-        ]
-        return [each for each in every if service in ("", each.service)]
+        return self._broker.schedule.looked(
+            views.show_connections(self._provider, self._clients(), self._holders(), show, service)
+        )
 
     # --- destinations
 

@@ -23,7 +23,13 @@ from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.operator import views
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.operator.ages import Ages
-from gateway.broker.operator.views import PART, Client, ConnectionView, DestinationView
+from gateway.broker.operator.views import (
+    PART,
+    Client,
+    ConnectionView,
+    DestinationView,
+    Totals,
+)
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.timing.schedule import Steps
@@ -107,8 +113,7 @@ class ConsumerView:
 class Survey:
     """All destinations at once.
 
-    :param messages: of all, and
-    :param octets: theirs.
+    :param totals: what they have together.
     :param idle: queues with messages and no consumer, those with the most first;
     :param stuck: whose consumers have as much as they take, while messages wait;
     :param full: that are nearly at a limit of theirs;
@@ -117,8 +122,7 @@ class Survey:
     """
 
     destinations: int
-    messages: int
-    octets: int
+    totals: Totals
     idle: Sequence[DestinationView]
     stuck: Sequence[DestinationView]
     full: Sequence[DestinationView]
@@ -147,11 +151,11 @@ class Paging:
 
     def destinations(self, wanted: Wanted) -> Deferred[Page[DestinationView]]:
         """Return a page of destinations."""
-        return self._broker.schedule.finished(self._destinations(wanted))
+        return self._broker.schedule.looked(self._destinations(wanted))
 
     def connections(self, wanted: Wanted) -> Deferred[Page[ConnectionView]]:
         """Return a page of connections, the newest first."""
-        return self._broker.schedule.finished(self._connections(wanted))
+        return self._broker.schedule.looked(self._connections(wanted))
 
     def connection(self, number: int) -> ConnectionView | None:
         """Return the connection with this id; None without one."""
@@ -162,20 +166,21 @@ class Paging:
 
     def survey(self) -> Deferred[Survey]:
         """Look at every destination."""
-        return self._broker.schedule.finished(self._survey())
+        return self._broker.schedule.looked(self._survey())
 
     def count(self, type: str, name: str) -> int:
         """Return how many messages a destination has; 0 without it."""
         physical = self._find(type, name)
         return 0 if physical is None else physical.count
 
-    def dead_queues(self) -> list[str]:
+    async def dead_queues(self) -> Sequence[str]:
         """Return the names of the dead message queues, the broker's own first."""
-        return [each.destination.name for each in views.dead_queues(self._broker)]
+        totals = await self._broker.schedule.looked(views.totals(self._broker))
+        return [each.destination.name for each in totals.dead]
 
     def destination(self, type: str, name: str) -> Deferred[DestinationView]:
         """Return one destination; fails with AdministrationRefused."""
-        return self._broker.schedule.finished(self._destination(type, name))
+        return self._broker.schedule.looked(self._destination(type, name))
 
     def consumers(self, type: str, name: str, most: int = 200) -> tuple[list[ConsumerView], int]:
         """Return consumers of a destination, and how many there are.
@@ -212,17 +217,12 @@ class Paging:
         found = (self._broker.find(Destination(kind, name, each)) for each in (False, True))
         return next((each for each in found if each is not None), None)
 
-    def _parts(self) -> Iterator[list[_Physical]]:
-        every = iter(list(self._broker.destinations.values()))
-        while part := list(islice(every, PART)):
-            yield part
-
     def _destinations(self, wanted: Wanted) -> Steps[Page[DestinationView]]:
         text = wanted.text.lower()
         order = ORDERS.get(wanted.order)
         total = matched = 0
         parts: list[list[tuple[Any, ...]]] = []
-        for part in self._parts():
+        for part in views.parts(self._broker):
             total += len(part)
             # Names are of one kind each only once, so that destinations are never compared.
             keyed = sorted(
@@ -303,8 +303,10 @@ class Paging:
         found: dict[str, list[_Physical]] = {"idle": [], "stuck": [], "full": [], "paused": []}
         counts = dict.fromkeys(found, 0)
         total = messages = octets = 0
-        for part in self._parts():
+        dead: list[PhysicalQueue] = []
+        for part in views.parts(self._broker):
             total += len(part)
+            dead += views.dead_queues(part)
             for each in part:
                 messages += each.count
                 octets += each.octets
@@ -317,8 +319,7 @@ class Paging:
             yield
         return Survey(
             total,
-            messages,
-            octets,
+            Totals(messages, octets, [self._broker.queue(DMQ), *dead]),
             counts=counts,
             **{
                 word: [views.destination(each, 0, self._ages) for each in found[word]]

@@ -7,7 +7,7 @@ how they are read off. Changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
@@ -184,6 +184,20 @@ class BrokerView:
     auto_max_consumers: int
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What all destinations have together.
+
+    :param messages: a message of a topic counts for each subscription.
+    :param octets: theirs.
+    :param dead: the dead message queues, the broker's own first.
+    """
+
+    messages: int
+    octets: int
+    dead: Sequence[PhysicalQueue]
+
+
 class Client(Protocol):
     """The client behind a connection, as its transport knows it."""
 
@@ -201,16 +215,8 @@ class Client(Protocol):
     def session(self) -> str: ...
 
 
-def producers(provider: EmbeddedProvider) -> Counter[Destination]:
-    """Count the connections that have sent to each destination."""
-    counts: Counter[Destination] = Counter()
-    for _ in count_producers(provider, counts):
-        pass
-    return counts
-
-
 def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) -> Iterator[None]:
-    """The same as :func:`producers`, added to ``counts`` in short steps."""
+    """Count the connections that have sent to each destination, in short steps."""
     for connection in list(provider.connections):
         known = iter(list(connection.routing.producible.values()))
         while part := list(islice(known, PART)):
@@ -285,9 +291,8 @@ def show_destinations(
     """
     counts: Counter[Destination] = Counter()
     yield from count_producers(provider, counts)
-    every = iter(list(provider.broker.destinations.values()))
-    parts: list[list[PhysicalQueue | PhysicalTopic]] = []
-    while part := list(islice(every, PART)):
+    sorted_parts: list[list[PhysicalQueue | PhysicalTopic]] = []
+    for part in parts(provider.broker):
         if kind is not None or not temporary:
             part = [
                 each
@@ -295,9 +300,9 @@ def show_destinations(
                 if kind in (None, each.destination.kind)
                 and (temporary or not each.destination.temporary)
             ]
-        parts.append(sorted(part, key=_by_kind_and_name))
+        sorted_parts.append(sorted(part, key=_by_kind_and_name))
         yield
-    for physical in merge(*parts, key=_by_kind_and_name):
+    for physical in merge(*sorted_parts, key=_by_kind_and_name):
         # It may have been removed since.
         if provider.broker.find(physical.destination) is physical:
             show(destination(physical, counts[physical.destination], ages))
@@ -306,23 +311,35 @@ def show_destinations(
 
 def measured(
     provider: EmbeddedProvider, most: int, ages: Ages
-) -> tuple[list[DestinationView], int]:
+) -> Steps[tuple[list[DestinationView], int]]:
     """The destinations with metrics of their own, and how many are left out.
 
     Temporary ones have none. Those of administrators and settings come first, then the oldest.
 
     :param most: how many at most; -1 is all.
     """
-    every = [
-        physical
-        for physical in provider.broker.destinations.values()
-        if not physical.destination.temporary
-    ]
-    every.sort(key=lambda physical: (physical.auto_created, physical.number))
-    chosen = every if most < 0 else every[:most]
-    count = producers(provider)
-    views = [destination(physical, count[physical.destination], ages) for physical in chosen]
-    return views, len(every) - len(chosen)
+    count: Counter[Destination] = Counter()
+    yield from count_producers(provider, count)
+    total, sorted_parts = 0, []
+    for part in parts(provider.broker):
+        lasting = [each for each in part if not each.destination.temporary]
+        total += len(lasting)
+        sorted_parts.append(sorted(lasting, key=_by_origin_and_age))
+        yield
+    views: list[DestinationView] = []
+    for physical in islice(
+        merge(*sorted_parts, key=_by_origin_and_age), None if most < 0 else most
+    ):
+        views.append(destination(physical, count[physical.destination], ages))
+        yield
+    return views, total - len(views)
+
+
+def parts(broker: Broker) -> Iterator[list[PhysicalQueue | PhysicalTopic]]:
+    """Yield all destinations, as many at once as one step looks at."""
+    every = iter(list(broker.destinations.values()))
+    while part := list(islice(every, PART)):
+        yield part
 
 
 def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
@@ -357,16 +374,11 @@ def broker(
     store: str,
     started_ms: int,
     uptime_ms: int,
-    counted: tuple[int, int] | None = None,
+    totals: Totals,
 ) -> BrokerView:
-    """How it stands.
-
-    :param counted: the messages of all destinations, and their octets; None counts them.
-    """
+    """How it stands."""
     broker = provider.broker
     options = broker.options
-    messages, octets = totals(broker.destinations) if counted is None else counted
-    dead = dead_queues(broker)
     return BrokerView(
         version=__version__,
         instance=options.name,
@@ -375,10 +387,10 @@ def broker(
         store_id=broker.store_id,
         started_ms=started_ms,
         uptime_ms=uptime_ms,
-        messages=messages,
-        octets=octets,
-        dead_messages=sum([each.count for each in dead]),
-        dead_octets=sum([each.octets for each in dead]),
+        messages=totals.messages,
+        octets=totals.octets,
+        dead_messages=sum([each.count for each in totals.dead]),
+        dead_octets=sum([each.octets for each in totals.dead]),
         destinations=len(broker.destinations),
         durables=len(broker.durables),
         connections=len(provider.connections),
@@ -398,14 +410,38 @@ def broker(
     )
 
 
-def totals(
-    destinations: Mapping[Destination, PhysicalQueue | PhysicalTopic],
-) -> tuple[int, int]:
-    """Count the messages of all destinations, and their octets."""
-    everywhere = destinations.values()
-    return sum([physical.count for physical in everywhere]), sum(
-        [physical.octets for physical in everywhere]
-    )
+def totals(broker: Broker) -> Steps[Totals]:
+    """Count what all destinations have together, in short steps."""
+    messages = octets = 0
+    dead: list[PhysicalQueue] = []
+    for part in parts(broker):
+        messages += sum([physical.count for physical in part])
+        octets += sum([physical.octets for physical in part])
+        dead += dead_queues(part)
+        yield
+    return Totals(messages, octets, [broker.queue(DMQ), *dead])
+
+
+def show_connections(
+    provider: EmbeddedProvider,
+    clients: Sequence[Client],
+    holders: Mapping[int, str],
+    show: Callable[[ConnectionView], None],
+    service: str,
+) -> Steps[None]:
+    """Show the connections, the oldest first, in short steps.
+
+    :param clients: those who are behind some of them.
+    :param holders: what in this process has the others, by the ``id`` of each.
+    :param service: only those that came by this service; "" for all.
+    """
+    by_connection = {id(client.connection): client for client in clients}
+    for each, address in list(provider.connections.items()):
+        if each in provider.connections:
+            view = connection(each, address, by_connection.get(id(each)), holders.get(id(each), ""))
+            if service in ("", view.service):
+                show(view)
+        yield
 
 
 def connection(
@@ -444,10 +480,13 @@ def _age(since_ms: int, now_ms: int) -> int:
     return since_ms if since_ms <= 0 else max(1, now_ms - since_ms)
 
 
-def dead_queues(broker: Broker) -> list[PhysicalQueue]:
-    """Return the dead message queues, the broker's own first."""
-    queues = [each for each in broker.destinations.values() if isinstance(each, PhysicalQueue)]
-    return [broker.queue(DMQ), *[each for each in queues if each.properties.is_dmq]]
+def dead_queues(part: Iterable[PhysicalQueue | PhysicalTopic]) -> list[PhysicalQueue]:
+    """Return those that are dead message queues, without the broker's own."""
+    return [each for each in part if isinstance(each, PhysicalQueue) and each.properties.is_dmq]
+
+
+def _by_origin_and_age(physical: PhysicalQueue | PhysicalTopic) -> tuple[bool, int]:
+    return physical.auto_created, physical.number
 
 
 def _by_kind_and_name(physical: PhysicalQueue | PhysicalTopic) -> tuple[Kind, str]:

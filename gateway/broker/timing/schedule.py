@@ -103,6 +103,31 @@ class Schedule:
         self.steps_while_time_is_left(run())
         return done
 
+    def looked(self, steps: Steps[T]) -> Deferred[T]:
+        """Run ``steps`` that change nothing, and tell the end.
+
+        They take as much time at once as those of :meth:`finished`, and go on while the turn is
+        suspended.
+
+        :returns: fires with what they return, or fails as they do.
+        """
+        done: Deferred[T] = Deferred()
+
+        def run() -> None:
+            until = self._clock.seconds() + SLICE
+            try:
+                while self._clock.seconds() < until:
+                    next(steps)
+            except StopIteration as end:
+                done.callback(end.value)
+            except Exception:  # noqa: BLE001
+                done.errback()
+            else:
+                self._clock.callLater(0, run)
+
+        run()
+        return done
+
     def one_step_of_all_a_turn(self, steps: Iterator[None], busy: Callable[[], bool]) -> None:
         """Run ``steps`` that can wait, one step in a turn of the reactor.
 

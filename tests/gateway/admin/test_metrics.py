@@ -39,7 +39,7 @@ def parsed(metrics: Iterable[Metric]) -> list[Sample]:
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
-def told(
+async def told(
     administration: BrokerAdministration, most: int = 1000
 ) -> dict[tuple[str, str, str], float]:
     """Values by metric, type and name of the destination; the latter are empty where it has
@@ -51,7 +51,7 @@ def told(
             sample.labels.get("type", ""),
             sample.labels.get("name", ""),
         ): sample.value
-        for sample in parsed(destination_metrics(administration, most))
+        for sample in parsed(await destination_metrics(administration, most))
     }
 
 
@@ -69,7 +69,7 @@ async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
     await inbox.count(2)
     inbox.consumer.acknowledge([inbox.numbers[0]])
     assert await completed(session) is None
-    values = told(administration)
+    values = await told(administration)
     queue = {
         name: values[f"destination_{name}", "queue", "orders"]
         for name in ("messages", "unacknowledged_messages", "consumers")
@@ -86,7 +86,7 @@ async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
     assert values["destination_consumers", "topic", "news"] == 1
     assert (values["broker_messages", "", ""], values["destinations_left_out", "", ""]) == (3, 0)
     await administration.pause("queue", "orders", Pause.PRODUCERS)
-    values = told(administration)
+    values = await told(administration)
     paused = [f"destination_{whom}_paused" for whom in ("consumers", "producers")]
     assert [values[each, "queue", "orders"] for each in paused] == [0, 1]
     assert [values[each, "topic", "news"] for each in paused] == [0, 0]
@@ -103,15 +103,16 @@ async def test_of_many_the_chosen_ones_and_then_the_oldest_are_told(tmp_path: Pa
     client.connection.temporary(Kind.QUEUE)
     await administration.create("queue", "zebra", {})
 
-    def names(most: int) -> list[str]:
+    async def names(most: int) -> list[str]:
         return [
             name
-            for metric, _, name in told(administration, most)
+            for metric, _, name in await told(administration, most)
             if metric == "destination_messages"
         ]
 
-    assert (names(4), names(0), len(names(-1))) == (["mq.sys.dmq", "zebra", "q0", "q1"], [], 22)
-    values = told(administration, 4)
+    assert await names(4) == ["mq.sys.dmq", "zebra", "q0", "q1"]
+    assert (await names(0), len(await names(-1))) == ([], 22)
+    values = await told(administration, 4)
     assert values["destinations_left_out", "", ""] == 18
     # What waits where nobody looks is in the sum all the same.
     assert (values["broker_messages", "", ""], values["destinations", "", ""]) == (20, 23)

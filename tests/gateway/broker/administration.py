@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import BrokerAdministration
-from gateway.broker.operator.views import DestinationView
+from gateway.broker.operator.views import ConnectionView, DestinationView
 from gateway.broker.properties.settings import BrokerOptions
 from tests.gateway.broker.stepped_broker import Stepped
 
@@ -37,6 +37,15 @@ def destinations(
     """The destinations, where they are few enough for one turn."""
     found: list[DestinationView] = []
     assert admin.list_destinations(found.append, type, temporary).called
+    return found
+
+
+def connections(
+    stepped: Stepped, admin: BrokerAdministration, service: str = ""
+) -> list[ConnectionView]:
+    """The connections."""
+    found: list[ConnectionView] = []
+    outcome(stepped, admin.list_connections(found.append, service))
     return found
 
 

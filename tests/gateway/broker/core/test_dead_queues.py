@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from gateway.broker.operator.administration import BrokerAdministration
-from gateway.broker.operator.views import dead_queues
 from gateway.broker.properties.administered_properties import PropertyRefused, check
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.settings import DEAD_QUEUE_PROPERTIES, BrokerOptions
@@ -88,7 +87,8 @@ def test_it_outlives_a_crash_with_its_properties_and_is_not_reaped(stepped: Step
     queue = stepped.broker.find(DEAD)
     assert queue is not None
     assert queue.properties == DEAD_QUEUE_PROPERTIES
-    assert [each.destination for each in dead_queues(stepped.broker)] == [DMQ, DEAD]
+    dead = outcome(stepped, administration(stepped).dead_queues())
+    assert [each.name for each in dead] == [DMQ.name, DEAD.name]
     # Neither settings nor an administrator have given it these.
     assert administration(stepped).destination("queue", DEAD.name).origin == "broker"
 

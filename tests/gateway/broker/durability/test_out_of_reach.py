@@ -12,12 +12,12 @@ from twisted.logger import LogLevel
 
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.durability.commit import PROVEN
-from gateway.broker.operator import views
 from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import StoreFailed
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import StorageFailed
 from gateway.messaging.provider import Mode, Session
+from tests.gateway.broker.administration import administration, outcome
 from tests.gateway.broker.arrivals.duplicate_ids import told
 from tests.gateway.broker.brokers import Inbox
 from tests.gateway.broker.stepped_broker import Stepped, Told, all_of, texts
@@ -302,9 +302,7 @@ def test_a_branch_is_prepared_and_ended_when_the_database_is_reached(tmp_path: P
 
 def test_the_log_and_the_administrator_are_told_once_each(stepped: Stepped) -> None:
     def since() -> int:
-        return views.broker(
-            stepped.provider, varhome="", store="", started_ms=0, uptime_ms=0
-        ).unreachable_since_ms
+        return outcome(stepped, administration(stepped).broker()).unreachable_since_ms
 
     with logged() as events:
         reach(stepped)

@@ -25,7 +25,7 @@ from gateway.messaging.errors import (
     TooManyConsumers,
 )
 from gateway.messaging.provider import Connection, Mode, Session
-from tests.gateway.broker.administration import administration, destinations, outcome
+from tests.gateway.broker.administration import administration, connections, destinations, outcome
 from tests.gateway.broker.brokers import Deployment, completed, settled_down, text
 from tests.gateway.broker.stepped_broker import SlowClock, Stepped, Told, in_each_pass, texts
 
@@ -486,7 +486,7 @@ def test_connections_and_who_is_behind_them(stepped: Stepped) -> None:
     session.send(texts(Q, ["a", "b", "c"]))
     inbox = stepped.receive(session, Q, credit=2)
     inbox.consumer.acknowledge_through(1)
-    first, second = admin.connections()
+    first, second = connections(stepped, admin)
     assert (first.user, first.client_id, first.service, first.address, first.port) == (
         "guest",
         "me",
@@ -504,7 +504,7 @@ def test_connections_and_who_is_behind_them(stepped: Stepped) -> None:
     ) == (1, 1, 3, 2, 1)
     assert (second.service, second.address, second.port, second.client_id) == ("bridge", "", 0, "")
     assert second.id > first.id
-    assert [each.id for each in admin.connections("bridge")] == [second.id]
+    assert [each.id for each in connections(stepped, admin, "bridge")] == [second.id]
     assert inner is not outer
 
 
@@ -514,7 +514,7 @@ def test_the_broker_as_a_whole(stepped: Stepped) -> None:
     session.send([*texts(Q, ["a"]), *texts(Queue("mq.sys.dmq"), ["b"])])
     stepped.consume(session, T, durable_name="d")
     stepped.later(5)
-    found = admin.broker()
+    found = outcome(stepped, admin.broker())
     assert (found.instance, found.varhome, found.store, found.store_id) == (
         "imqbroker",
         "/var/imq",
@@ -590,7 +590,7 @@ async def test_all_of_it_on_a_real_store(deployment: Deployment) -> None:
         await deployment.reopen()
         admin = BrokerAdministration(deployment.provider, lambda: ())
         assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
-        assert (admin.durables(), admin.broker().messages) == ([], 1), (
+        assert (admin.durables(), (await admin.broker()).messages) == ([], 1), (
             "what the durable subscription had is dead"
         )
 

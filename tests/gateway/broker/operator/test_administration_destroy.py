@@ -22,7 +22,7 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.provider import Mode, Session
-from tests.gateway.broker.administration import administration, destinations, outcome
+from tests.gateway.broker.administration import administration, connections, destinations, outcome
 from tests.gateway.broker.stepped_broker import Stepped, Told, texts
 
 Q = Queue("q")
@@ -281,12 +281,12 @@ def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(
     inbox = stepped.consume(session, Q)
     stepped.send(texts(Q, ["x"]), session)
     assert inbox.texts == ["x"]
-    (connection,) = admin.connections()
+    (connection,) = connections(stepped, admin)
     admin.destroy_connection(connection.id)
     stepped.run_until_idle()
     assert [type(error) for error in losses] == [ProviderUnavailable]
     assert "an administrator has ended the connection" in str(losses[0])
-    assert admin.connections() == []
+    assert connections(stepped, admin) == []
     again = stepped.receive(stepped.session(client_id="me"), Q)
     assert (again.texts, again.attempts) == (["x"], [2])
     with pytest.raises(AdministrationRefused, match=f"there is no connection {connection.id}"):

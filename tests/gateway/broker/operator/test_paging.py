@@ -96,7 +96,7 @@ def test_what_may_be_wrong_is_found(tmp_path: Path) -> None:
     assert [each.name for each in found.idle] == ["idle"]
     assert [each.name for each in found.stuck] == ["held"]
     assert [each.name for each in found.full] == ["full"]
-    assert (found.messages, found.counts["idle"], list(found.paused)) == (8, 1, [])
+    assert (found.totals.messages, found.counts["idle"], list(found.paused)) == (8, 1, [])
     [consumer], count = pages(stepped).consumers("queue", "held")
     assert (consumer.credit, consumer.unacknowledged, count) == (0, 1, 1)
     assert inbox is not None

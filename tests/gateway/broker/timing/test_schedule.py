@@ -160,8 +160,9 @@ def test_work_that_can_wait_gets_its_turn_although_it_is_always_busy() -> None:
     assert not schedule.waiting
 
 
+@pytest.mark.parametrize("way", ["finished", "looked"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_who_waits_for_work_in_steps_is_told_its_end(fails: bool) -> None:
+def test_who_waits_for_work_in_steps_is_told_its_end(fails: bool, way: str) -> None:
     clock, _, schedule = make()
 
     def steps() -> Steps[str]:
@@ -173,10 +174,28 @@ def test_who_waits_for_work_in_steps_is_told_its_end(fails: bool) -> None:
             raise ValueError("the last step")
         return "found"
 
-    finished = schedule.finished(steps())
+    finished = getattr(schedule, way)(steps())
     told: list[object] = []
     finished.addCallbacks(told.append, lambda failure: told.append(str(failure.value)))
     assert told == []
     for _ in range(4):
         clock.advance(0.001)
     assert told == ["the last step" if fails else "found"]
+
+
+def test_steps_that_only_look_go_on_while_the_turn_is_suspended() -> None:
+    clock, turn, schedule = make()
+    done: list[str] = []
+
+    def steps() -> Steps[str]:
+        for _ in range(3):
+            clock.rightNow += 1
+            done.append("step")
+            clock.callLater(0, done.append, "other")
+            yield
+        return "found"
+
+    turn.suspend()
+    schedule.looked(steps()).addCallback(done.append)
+    clock.advance(0)
+    assert done == [*["step", "other"] * 3, "found"]
