@@ -16,7 +16,8 @@ class Counters:
     :ivar messages_in: messages of SEND frames. :ivar messages_out: MESSAGE frames. :ivar octets_in:
         octets read. :ivar octets_out: octets written. :ivar errors: ERROR frames. :ivar dropped:
         connections ended because the client was silent, or did not read. :ivar rate_waits: times
-        that a connection was not read because its user had sent as much as it may.
+        that a connection was not read because its user had sent as much as it may. :ivar
+        delivery_waits: times that nothing was delivered because its user had got as much as it may.
     """
 
     connections: int = 0
@@ -30,3 +31,4 @@ class Counters:
     errors: int = 0
     dropped: int = 0
     rate_waits: int = 0
+    delivery_waits: int = 0

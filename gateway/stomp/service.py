@@ -33,6 +33,7 @@ from gateway.stomp.open_listeners import OpenListeners, RegisterPort
 from gateway.stomp.profiles import Profile
 from gateway.stomp.refusals import BridgeStopped, CertificateRevoked
 from gateway.stomp.session.session import Session
+from gateway.stomp.session.subscription import Hold
 from gateway.stomp.session.transforming import Transforming
 from gateway.stomp.settings import SessionOptions, StompOptions, TransportOptions
 from gateway.stomp.transport.admission import Admission
@@ -239,8 +240,8 @@ class StompService:
 
     @property
     def allowances(self) -> dict[int, Allowance]:
-        """What users may send, by the ``id`` of each connection of theirs."""
-        return {number: each.allowance for number, each in self._connected.items()}
+        """What users may send and get, by the ``id`` of each connection of theirs."""
+        return {number: each.rates.allowance for number, each in self._connected.items()}
 
     @property
     def _connected(self) -> dict[int, StompConnection]:
@@ -253,7 +254,7 @@ class StompService:
 
     def change_limits(self, limits: UserLimits) -> None:
         """Have these limits of users from now on. Clients that are connected stay."""
-        self._admission.change_limits(limits)
+        self._factory.change_limits(limits)
 
     def end_revoked(self, is_revoked: Callable[[Certificate], bool]) -> None:
         """End the connections of clients whose certificates are revoked.
@@ -373,6 +374,12 @@ class StompFactory(ServerFactory):
         websocket = WebSocket(listener.websocket)
         return WebSocketConnection(shared, *came, websocket, listener.proxies)
 
+    def change_limits(self, limits: UserLimits) -> None:
+        """Have these limits of users from now on. Clients that are connected stay."""
+        self.admission.change_limits(limits)
+        for connection in self.admission.connections:
+            connection.rates.changed(connection.session.subscriptions)
+
     def _parser_for(self, profile: Profile) -> Callable[[], FrameParser]:
         """Return what makes parsers for clients with these habits."""
         small = self._options.connect_frame
@@ -396,20 +403,20 @@ class StompFactory(ServerFactory):
             ConnectionLog(identifier, connection.address, port, self._detail, self.strangers),
         )
         if self._paused:
-            session.subscriptions.pause()
+            session.subscriptions.hold(Hold.PAUSED)
         return session
 
     def pause(self) -> None:
         """Deliver nothing to anybody until :meth:`resume`."""
         self._paused = True
         for connection in self.admission.connections:
-            connection.session.subscriptions.pause()
+            connection.session.subscriptions.hold(Hold.PAUSED)
 
     def resume(self) -> None:
         """Deliver again."""
         self._paused = False
         for connection in self.admission.connections:
-            connection.session.subscriptions.resume()
+            connection.session.subscriptions.free(Hold.PAUSED)
 
 
 class _Listening(ServerFactory):

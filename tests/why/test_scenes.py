@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 
 import pytest
 
+from tests.conformance.client import Client
 from tests.why.scenes import Scene, parsed, until
 
 
 def name() -> str:
     """The name of a queue that no other scene uses."""
     return f"q.{uuid.uuid4().hex[:10]}"
+
+
+def texts(client: Client, count: int) -> list[str]:
+    return [message.text for message in client.messages(count)]
 
 
 # --- no consumer takes
@@ -305,6 +311,36 @@ def test_a_user_that_sends_faster_than_it_may(scene: Scene) -> None:
             scene.run(cause["command"])
             client.sync()
         assert scene.queue(queue, "NO_CONSUMER")["figures"]["waiting"] == 500
+    finally:
+        settings.write_text(before)
+        scene.run("imqcmd reload svc")
+
+
+def test_a_user_that_gets_as_much_as_it_may(scene: Scene) -> None:
+    queue = name()
+    settings = scene.gateway.directory / "etc" / "gateway.properties"
+    before = settings.read_text()
+    settings.write_text(f"{before}\nimq.bridge.stomp.user.guest.deliveredMessagesPerSecond=20\n")
+    try:
+        scene.run("imqcmd reload svc")
+        scene.put(f"/queue/{queue}", *map(str, range(100)))
+        with scene.client(client_id=f"slow-{queue}") as client:
+            began = time.monotonic()
+            client.subscribe(f"/queue/{queue}")
+            assert texts(client, 20) == [*map(str, range(20))]
+            number = scene.connection(f"slow-{queue}")
+            cause = scene.cause("USER_RATE", "connection", id=number)
+            assert cause["sentence"].startswith(
+                "User 'guest' may get 20 messages a second, and has got more: nothing is delivered"
+            )
+            waiting = scene.queue(queue, "USER_RATE")
+            assert waiting["command"] == f"imqcmd why cxn -id {number}"
+            assert texts(client, 40) == [*map(str, range(20, 60))]
+            # A second's worth at once, and once more on account.
+            assert time.monotonic() - began >= 1.0
+            settings.write_text(before)
+            scene.run(cause["command"])
+            assert texts(client, 40) == [*map(str, range(60, 100))]
     finally:
         settings.write_text(before)
         scene.run("imqcmd reload svc")

@@ -103,19 +103,33 @@ def _held_back(connection: EmbeddedConnection, who: str) -> Iterator[Cause]:
 
 
 def _over_rate(allowance: Allowance | None, who: str) -> Iterator[Cause]:
-    if allowance is None or not (wait_s := allowance.wait()):
+    if allowance is None:
         return
-    yield Cause(
-        CauseKind.USER_RATE,
-        f"User {quoted(allowance.user)} may send {allowance.rates}, and has sent more: nothing is read from {who} for another {wait_s:.2f} seconds.",
-        {
-            "wait_ms": round(wait_s * 1000),
-            "messages_per_second": allowance.limit.messages,
-            "octets_per_second": allowance.limit.octets,
-        },
-        f"Raise imq.bridge.stomp.user.{allowance.user}.messagesPerSecond or .bytesPerSecond, or imq.bridge.stomp.limit.messagesPerSecondPerUser or .bytesPerSecondPerUser for all, and have them read again:",
-        command("imqcmd", "reload", "svc"),
-    )
+    of_one, of_all = f"imq.bridge.stomp.user.{allowance.user}.", "imq.bridge.stomp.limit."
+    for rate, done, follows, of in (
+        (allowance.sent, ("send", "sent"), "read from", ("messages", "bytes")),
+        (
+            allowance.delivered,
+            ("get", "got"),
+            "delivered to",
+            ("deliveredMessages", "deliveredBytes"),
+        ),
+    ):
+        if not (wait_s := rate.wait()):
+            continue
+        may, has = done
+        messages, octets = (f"{unit}PerSecond" for unit in of)
+        yield Cause(
+            CauseKind.USER_RATE,
+            f"User {quoted(allowance.user)} may {may} {rate.rates}, and has {has} more: nothing is {follows} {who} for another {wait_s:.2f} seconds.",
+            {
+                "wait_ms": round(wait_s * 1000),
+                "messages_per_second": rate.messages,
+                "octets_per_second": rate.octets,
+            },
+            f"Raise {of_one}{messages} or .{octets}, or {of_all}{messages}PerUser or .{octets}PerUser for all, and have them read again:",
+            command("imqcmd", "reload", "svc"),
+        )
 
 
 def _open_transactions(connection: EmbeddedConnection, who: str) -> Iterator[Cause]:

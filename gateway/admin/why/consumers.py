@@ -52,11 +52,15 @@ def consumer_causes(place: PlaceFacts) -> list[Cause]:
     """Return why its consumers do not take more than they have."""
     causes: list[Cause] = []
     choked = [each for each in place.holders if each.holds & Hold.CHOKED or _unread(each.consumer)]
-    stopped = [each for each in place.holders if _stopped(each)]
+    paced = [each for each in place.holders if each.holds & Hold.RATE]
+    stopped = [each for each in place.holders if each not in paced and _stopped(each)]
     dry = [
         each
         for each in place.holders
-        if each not in choked and each not in stopped and without_credit(each.consumer)
+        if each not in choked
+        and each not in paced
+        and each not in stopped
+        and without_credit(each.consumer)
     ]
     short = [
         each
@@ -65,6 +69,7 @@ def consumer_causes(place: PlaceFacts) -> list[Cause]:
     ]
     if place.waiting:
         causes += _of(choked, place, _choked)
+        causes += _of(paced, place, _paced)
         causes += _of(stopped, place, _not_running)
         causes += _of(dry, place, _dry)
         causes += _of(short, place, _short)
@@ -198,6 +203,17 @@ def _not_running(holders: Sequence[Holder], place: PlaceFacts) -> Cause:
         if outside
         else "See its connection:",
         command("imqcmd", "query", "cxn", "-n", first.connection),
+    )
+
+
+def _paced(holders: Sequence[Holder], place: PlaceFacts) -> Cause:
+    first = holders[0]
+    return Cause(
+        CauseKind.USER_RATE,
+        f"{counted(len(holders), 'subscription')} of {place.name} {some(len(holders), 'gets', 'get')} the rest later, as the user has got as much as it may in a second: {quoted(first.name)} of {first.who}.",
+        _figures(holders, place),
+        "Ask for how long, and by which limit:",
+        command("imqcmd", "why", "cxn", "-id", first.connection),
     )
 
 

@@ -57,6 +57,8 @@ class Hold(IntFlag):
     NO_TRANSACTION = 8
     #: The connection or the subscription is over.
     ENDING = 16
+    #: Its user has got as much as it may for now.
+    RATE = 32
 
 
 class Subscription:
@@ -82,6 +84,7 @@ class Subscription:
     :param connected: the connection's ``session``, and
     :param own: what the client calls temporary destinations of its own.
     :param order: of the deliveries of the connection, where a cumulative ACK is of all of them.
+    :param most: messages that may be delivered at a time, as the user has a rate; 0 for any number.
     """
 
     __slots__ = (
@@ -92,9 +95,12 @@ class Subscription:
         "_fail",
         "_fresh",
         "_fresh_octets",
+        "_granted",
         "_holds",
         "_in_kernel",
+        "_kept_back",
         "_layout",
+        "_most",
         "_named",
         "_octets",
         "_output",
@@ -150,6 +156,7 @@ class Subscription:
         connected: str = "",
         own: Mapping[Destination, str] = _NONE,
         order: DeliveryOrder | None = None,
+        most: int = 0,
     ) -> None:
         self.number: Final = number
         self.id: Final = id
@@ -205,6 +212,10 @@ class Subscription:
         self._in_kernel = 0
         #: Settlements that were undone after they had made room: as many to come make no room.
         self._overdrawn = 0
+        #: Credit in messages that the consumer was given, and what it will be given as its
+        #: messages go out.
+        self._granted = self._kept_back = 0
+        self._most = most
         self._holds = Hold.STARTING
         self._running = False
         #: Headers of its SUBSCRIBE that mean nothing here.
@@ -217,7 +228,7 @@ class Subscription:
         :raises MessagingError: as ``Session.consumer``.
         """
         self.consumer = self.session.consumer(self.spec, self.deliver, self._failed)
-        self.consumer.grant(self._window, self._octets)
+        self._grant(self._window, self._octets)
 
     @property
     def holds(self) -> Hold:
@@ -358,12 +369,41 @@ class Subscription:
             % (self._plain, destination, self.number)
         )
 
-    def flushed(self) -> None:
-        """All frames added so far are being written to the transport."""
+    def bound(self, most: int) -> None:
+        """Bound the messages that are delivered at a time.
+
+        :param most: 0 for any number.
+        """
+        self._most = most
+        if self._kept_back and not self.closed:
+            self._grant(0)
+
+    def _grant(self, count: int, octets: int = 0) -> None:
+        """Let that many more be delivered, as many of them at once as may be."""
+        if self._most or self._kept_back:
+            self._kept_back += count
+            count = self._kept_back
+            if self._most:
+                count = max(0, min(count, self._most - (self._granted - self.delivered)))
+            self._kept_back -= count
+            if not count and not octets:
+                return
+        self._granted += count
+        self.consumer.grant(count, octets)
+
+    def flushed(self) -> int:
+        """All frames added so far are being written to the transport.
+
+        :returns: how many messages they are.
+        """
         self.is_fresh = False
+        written = self.delivered - self._written
         self._written = self.delivered
         self._written_octets += self._fresh_octets
         self._fresh_octets = 0
+        if self._kept_back and not self.closed:
+            self._grant(0)
+        return written
 
     def drained(self) -> None:
         """All that was written is in the kernel.
@@ -375,14 +415,14 @@ class Subscription:
         self._in_kernel = self._written
         if self.outstanding is not None:
             if octets and not self.closed:
-                self.consumer.grant(0, octets)
+                self._grant(0, octets)
             return
         if not count:
             return
         if not self.spec.browse:
             self.consumer.acknowledge_through(self._written)
         if not self.closed:
-            self.consumer.grant(count, octets)
+            self._grant(count, octets)
 
     @property
     def outstanding_count(self) -> int:
@@ -400,7 +440,7 @@ class Subscription:
             self._overdrawn -= paid
             count -= paid
         if count and not self.closed:
-            self.consumer.grant(count)
+            self._grant(count)
 
     def unsettled(self, count: int) -> None:
         """Count settled deliveries that are outstanding again."""

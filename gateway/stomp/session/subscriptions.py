@@ -93,8 +93,12 @@ class Subscriptions:
         self._over: dict[Subscription, int] = {}
         self._fresh: Final[list[Subscription]] = []
         self._unread: list[Subscription] = []
-        self._paused = False
-        self._choked = False
+        #: Messages that were written, and are not counted for the user.
+        self._written = 0
+        #: Messages of one subscription at a time; 0 for any number.
+        self._most = 0
+        #: Why none of them delivers.
+        self._holds = Hold(0)
 
     def connected(
         self,
@@ -252,6 +256,7 @@ class Subscriptions:
             self._connected_as,
             self._own,
             self._order,
+            self._most,
         )
         try:
             subscription.attach()
@@ -277,10 +282,8 @@ class Subscriptions:
         """Deliver to a new subscription, once its RECEIPT is on its way."""
         self._by_id.setdefault(subscription.id, subscription)
         self.by_number[subscription.number] = subscription
-        if self._paused:
-            subscription.hold(Hold.PAUSED)
-        if self._choked:
-            subscription.hold(Hold.CHOKED)
+        if self._holds:
+            subscription.hold(self._holds)
         ticket = self._receipts.open(receipt, lambda: subscription.free(Hold.STARTING))
         if receipt is None or (subscription.transacted and subscription.spec.durable_name is None):
             # Nothing of it is kept, and what the transaction holds is not this frame's.
@@ -510,7 +513,7 @@ class Subscriptions:
     def flushed(self) -> None:
         """Everything in the output is being written."""
         for subscription in self._fresh:
-            subscription.flushed()
+            self._written += subscription.flushed()
             if not subscription.is_unread:
                 subscription.is_unread = True
                 self._unread.append(subscription)
@@ -524,30 +527,44 @@ class Subscriptions:
             if subscription.number in self.by_number:
                 subscription.drained()
                 self.settled(subscription)
-        if self._choked:
-            self._choked = False
-            for subscription in self.by_number.values():
-                subscription.free(Hold.CHOKED)
+        if self._holds:
+            self.free(Hold.CHOKED)
 
     def choke(self) -> None:
         """The client is far behind: deliver nothing until it has read."""
-        if not self._choked:
-            self._choked = True
-            self._hold(Hold.CHOKED)
-
-    def pause(self) -> None:
-        """Deliver nothing until :meth:`resume`."""
-        self._paused = True
-        self._hold(Hold.PAUSED)
-
-    def resume(self) -> None:
-        self._paused = False
-        for subscription in self.by_number.values():
-            subscription.free(Hold.PAUSED)
+        self.hold(Hold.CHOKED)
 
     def end(self) -> None:
         """The connection is ending: deliver nothing more."""
-        self._hold(Hold.ENDING)
+        self.hold(Hold.ENDING)
+
+    def hold(self, reason: Hold) -> None:
+        """Deliver nothing while this reason stands."""
+        if not self._holds & reason:
+            self._holds |= reason
+            for subscription in self.by_number.values():
+                subscription.hold(reason)
+
+    def free(self, reason: Hold) -> None:
+        """This reason stands no longer."""
+        if self._holds & reason:
+            self._holds &= ~reason
+            for subscription in self.by_number.values():
+                subscription.free(reason)
+
+    def take_written(self) -> int:
+        """Return how many messages were written since this was asked last."""
+        written, self._written = self._written, 0
+        return written
+
+    def bound(self, most: int) -> None:
+        """Bound the messages that each delivers at a time.
+
+        :param most: by the rate of the user; 0 for any number.
+        """
+        self._most = most
+        for subscription in self.by_number.values():
+            subscription.bound(most)
 
     def clear(self) -> None:
         """Forget all: the client is gone; unsettled deliveries have gone back."""
@@ -559,10 +576,6 @@ class Subscriptions:
         self._unread = []
         self._transactions, self._fail, self._resolve = None, forget, _resolves_nothing
         self._refuse = _refuses
-
-    def _hold(self, reason: Hold) -> None:
-        for subscription in self.by_number.values():
-            subscription.hold(reason)
 
 
 def _refuses(error: BaseException, receipt: str | None, ticket: Ticket) -> bool:

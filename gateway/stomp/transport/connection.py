@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from cryptography.x509 import Certificate
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import (
-    IDelayedCall,
     IHalfCloseableProtocol,
     IHandshakeListener,
     IReactorTime,
@@ -50,7 +50,7 @@ from gateway.stomp.transport.deadlines import (
     Stage,
     Wheel,
 )
-from gateway.stomp.user_limits import ANY
+from gateway.stomp.transport.rates import ConnectionRates
 from gateway.stomp.wire import SHORTEST_FRAME, FrameParser, Limits, ProtocolError, Version
 
 #: How long one turn may read, in seconds and in octets.
@@ -129,9 +129,7 @@ class StompConnection(Protocol):
         self._in_handshake = False
         self._stage = Stage.OPENED
         self._stage_due = self._wake_due = 0
-        #: What the user may send, what came and is not counted, and when more may come.
-        self.allowance, self._uncounted = ANY, 0
-        self._next: IDelayedCall | None = None
+        self.rates: Final = ConnectionRates(shared.clock, shared.turn, shared.counters)
         #: What this connection holds of the process's memory.
         self._memory: Final = shared.memory.account(self)
         self._beats: Final = HeartBeats(self._options.heartbeat_tolerance, self._now_ms())
@@ -170,7 +168,7 @@ class StompConnection(Protocol):
             self._beats.heard = turn.timer_ms
             octets = len(data)
             self._counters.octets_in += octets
-            self._uncounted += octets
+            self.rates.came += octets
             if octets >= self._most_read:
                 # Who sends much is read in larger pieces.
                 self._raw.bufferSize = self._most_read = min(4 * octets, _SLICE_OCTETS)
@@ -218,8 +216,7 @@ class StompConnection(Protocol):
         self._parser.close()
         self._memory.close()
         self._shared.wheel.remove(self)
-        if self._next is not None and self._next.active():
-            self._next.cancel()
+        self.rates.end()
         try:
             with self._turn:
                 if self._in_handshake and (refusal := tls.refusal(self.transport, reason)):
@@ -254,11 +251,11 @@ class StompConnection(Protocol):
         taken = False
         try:
             while session.is_reading and not self._pauses:
-                if frames := parser.frames(self.allowance.most_frames):
+                if frames := parser.frames(self.rates.allowance.sent.most_frames):
                     taken = True
                     counters.frames_in += len(frames)
                     session.receive(frames)
-                if self.allowance.is_limited:
+                if self.rates.allowance.sent.is_limited:
                     self._spend([frame.head.command for frame in frames].count("SEND"))
                 if not frames or parser.wants_data:
                     break
@@ -282,12 +279,10 @@ class StompConnection(Protocol):
 
     def _spend(self, messages: int) -> None:
         """Count what came for the user, and read on when it may send more."""
-        octets, self._uncounted = self._uncounted, 0
-        wait = self.allowance.spend(messages, octets)
+        wait = self.rates.received(messages)
         if wait and self._stage is Stage.RUNNING:
-            self._counters.rate_waits += 1
             self._pause(Pause.RATE)
-            self._next = self._clock.callLater(wait, self._go_on, Pause.RATE)
+            self.rates.read_later(wait, partial(self._go_on, Pause.RATE))
 
     def _wait_for_turn(self) -> None:
         """Give the session nothing until the turn resumes.
@@ -391,6 +386,8 @@ class StompConnection(Protocol):
         if unsent and (at_ms := self._slow_reader.begin(now_ms)):
             self._arm(at_ms)
         self.session.flushed(unsent)
+        if self.rates.allowance.delivered.is_limited:
+            self.rates.written(octets, self.session.subscriptions)
         if unsent > _COUNTED_OUTPUT and not self._memory.hold(MemoryState.OUTPUT, unsent):
             self.session.subscriptions.choke()
             self._wait_for_memory()
@@ -550,7 +547,8 @@ class StompConnection(Protocol):
             self._clock.callLater(0, self._go_on, Pause.CONNECTING)
 
     def claim_user(self, username: str) -> None:
-        self.allowance, self._uncounted = self._shared.admission.claim_user(self, username), 0
+        allowance = self._shared.admission.claim_user(self, username)
+        self.rates.claimed(allowance, self.session.subscriptions)
 
     def pause_input(self) -> None:
         self._pause(Pause.SESSION)

@@ -15,7 +15,8 @@ from gateway.stomp.user_limits import (
     UserLimit,
     UserLimits,
 )
-from tests.gateway.stomp.client import Client, Server
+from tests.gateway.stomp.client import START, Client, Server
+from tests.gateway.stomp.recording import RecordingConsumer, message
 from tests.logged import logged_lines
 
 SEND = "SEND\ndestination:/queue/a\n\nx"
@@ -136,10 +137,10 @@ def test_limits_change_while_clients_are_connected() -> None:
     client = server.connected()
     client.say(*[SEND] * 30)
     assert is_read(client)
-    server.factory.admission.change_limits(UserLimits(UserLimit(messages=5)))
+    server.factory.change_limits(UserLimits(UserLimit(messages=5)))
     client.say(*[SEND] * 30)
     assert not is_read(client)
-    server.factory.admission.change_limits(UserLimits())
+    server.factory.change_limits(UserLimits())
     client.advance(2)
     assert is_read(client)
     assert server.counters.messages_in == 60
@@ -169,7 +170,7 @@ def test_a_user_that_waits_as_it_is_told_keeps_its_rates(
     messages: int, octets: int, spent: list[tuple[int, int, float]]
 ) -> None:
     clock = Clock()
-    allowance = Allowance("alice", UserLimit(-1, messages, octets), clock.seconds)
+    rate = Allowance("alice", UserLimit(-1, messages, octets), clock.seconds).sent
     came_messages = came_octets = 0
     for more_messages, more_octets, idle in spent:
         clock.advance(idle)
@@ -178,8 +179,8 @@ def test_a_user_that_waits_as_it_is_told_keeps_its_rates(
         assert came_octets <= octets * (clock.seconds() + 1) + 1e-3
         came_messages += more_messages
         came_octets += more_octets
-        clock.advance(allowance.spend(more_messages, more_octets))
-        assert allowance.wait() < 1e-6
+        clock.advance(rate.spend(more_messages, more_octets))
+        assert rate.wait() < 1e-6
 
 
 def test_settings_of_one_user_win_and_the_others_hold_for_the_rest() -> None:
@@ -189,12 +190,14 @@ def test_settings_of_one_user_win_and_the_others_hold_for_the_rest() -> None:
         "user.alice.messagesPerSecond=5",
         "user.bob.smith.bytesPerSecond=64k",
         "user.alice.connections=-1",
+        "limit.deliveredMessagesPerSecondPerUser=50",
+        "user.alice.deliveredBytesPerSecond=1m",
     )
     settings, _ = read(SETTINGS, None, [f"imq.bridge.stomp.{line}" for line in lines])
     limits = UserLimits.read(settings)
-    assert limits.of("carol") == UserLimit(7, 100, -1)
-    assert limits.of("alice") == UserLimit(-1, 5, -1)
-    assert limits.of("bob.smith") == UserLimit(7, 100, 65_536)
+    assert limits.of("carol") == UserLimit(7, 100, -1, 50, -1)
+    assert limits.of("alice") == UserLimit(-1, 5, -1, 50, 1_048_576)
+    assert limits.of("bob.smith") == UserLimit(7, 100, 65_536, 50, -1)
 
 
 @pytest.mark.parametrize(
@@ -202,6 +205,11 @@ def test_settings_of_one_user_win_and_the_others_hold_for_the_rest() -> None:
     [
         ("limit.messagesPerSecondPerUser=0", "expected a whole number from 1, or -1"),
         ("user.alice.messagesPerSecond=0", "expected a whole number from 1, or -1"),
+        (
+            "limit.deliveredMessagesPerSecondPerUser=0",
+            "expected a whole number from 1, or -1",
+        ),
+        ("user.alice.deliveredBytesPerSecond=1k", "expected a size of at least 16k"),
         ("user.alice.bytesPerSecond=1k", "expected a size of at least 16k"),
     ],
 )
@@ -211,3 +219,105 @@ def test_a_rate_at_which_nothing_comes_is_refused(line: str, told: str) -> None:
         UserLimits.read(settings)
     assert told in str(raised.value)
     assert line.partition("=")[0] in str(raised.value)
+
+
+def subscribed(client: Client, headers: str = "", id: int = 1) -> RecordingConsumer:
+    """The consumer of a new subscription."""
+    client.say(f"SUBSCRIBE\nid:{id}\ndestination:/queue/a\n{headers}\n")
+    return client.consumer()
+
+
+def pushed(client: Client, consumer: RecordingConsumer) -> int:
+    """Deliver all that may be, to a client that reads; return how many."""
+    count = consumer.credit if consumer.running and consumer.octets > 0 else 0
+    if count:
+        consumer.push(*[message()] * count)
+        client.drain()
+    return count
+
+
+def test_a_user_gets_no_more_than_its_rate_and_the_rest_later() -> None:
+    server = limited(UserLimit(delivered_messages=10))
+    client = server.connected()
+    consumer = subscribed(client)
+    seconds = 20
+    got = 0
+    for _ in range(seconds * 10):
+        got += pushed(client, consumer)
+        client.advance(0.1)
+        assert got <= 10 * (server.clock.seconds() - START + 2)
+    assert 10 * (seconds - 1) <= got
+    assert len([frame for frame in client.heard() if frame.head.command == "MESSAGE"]) == got
+    assert server.counters.delivery_waits > 1
+    assert client.answers(SEND.replace("\n\n", "\nreceipt:s\n\n")) == ["RECEIPT"], "it may send"
+
+
+def test_a_client_that_acknowledges_a_hundred_at_once_gets_a_hundred() -> None:
+    server = limited(UserLimit(delivered_messages=10))
+    client = server.connected()
+    consumer = subscribed(client, "ack:client\n")
+    got = 0
+    while got < 100:
+        got += pushed(client, consumer)
+        client.advance(1.01)
+        assert server.clock.seconds() < START + 60
+    last = [frame for frame in client.heard() if frame.head.command == "MESSAGE"][-1]
+    client.say(f"ACK\nid:{last.head.headers['ack']}\n\n")
+    assert not consumer.outstanding
+
+
+def test_octets_that_go_out_are_limited() -> None:
+    server = limited(UserLimit(delivered_octets=100_000))
+    client = server.connected()
+    consumer = subscribed(client)
+    got = 0
+    for _ in range(100):
+        while consumer.running and consumer.credit and consumer.octets > 0:
+            consumer.push(message(b"x" * 50_000))
+            client.drain()
+            got += 50_000
+        client.advance(0.1)
+        assert got <= 100_000 * (server.clock.seconds() - START + 2)
+    assert got >= 900_000
+
+
+def test_connections_of_a_user_share_what_it_gets() -> None:
+    server = limited(UserLimit(), alice=UserLimit(delivered_messages=10))
+    mine = [(client, subscribed(client)) for client in (login(server, "alice") for _ in range(2))]
+    other = login(server, "bob")
+    assert pushed(other, subscribed(other)) == 1000
+    got = 0
+    for _ in range(100):
+        got += sum(pushed(client, consumer) for client, consumer in mine)
+        other.advance(0.1)
+    assert 90 <= got <= 130
+
+
+def test_what_a_user_gets_changes_while_it_is_connected() -> None:
+    server = limited(UserLimit())
+    client = server.connected()
+    consumer = subscribed(client)
+    assert pushed(client, consumer) == 1000
+    server.factory.change_limits(UserLimits(UserLimit(delivered_messages=5)))
+    pushed(client, consumer)
+    assert not consumer.running, "what was on its way went out, and is paid for now"
+    late = subscribed(client, id=2)
+    assert not late.running
+    assert late.credit == 5
+    server.factory.change_limits(UserLimits())
+    assert consumer.running
+    assert late.running
+    assert late.credit == 1000
+
+
+def test_a_client_that_leaves_while_nothing_is_delivered_leaves_nothing_behind() -> None:
+    server = limited(UserLimit(delivered_messages=1))
+    client = server.connected()
+    consumer = subscribed(client)
+    for _ in range(4):
+        pushed(client, consumer)
+    assert not consumer.running
+    client.lose()
+    assert not [call for call in server.clock.getDelayedCalls() if call.getTime() > 1e12]
+    client.advance(40)
+    assert server.counters.connections == 0
