@@ -18,7 +18,7 @@ from gateway import dbmgr
 from gateway.admin.cli import imqcmd
 from gateway.broker.security import usermgr
 from gateway.broker.security.access import AccessRules
-from gateway.configuration import read_settings
+from gateway.configuration import DECLARED, read_settings
 from gateway.instance.layout import Layout
 from tests.gateway_process import HOST, INSTANCE, GatewayProcess
 
@@ -44,6 +44,26 @@ def typed(page: str) -> Iterator[str]:
 def settings_of(page: str) -> list[str]:
     found = (re.sub(r"^-D", "", text) for text in typed(page))
     return [text for text in found if re.match(r"imq\.[\w.]+=\S", text) and "password" not in text]
+
+
+def test_no_service_is_given_the_port_of_another() -> None:
+    """The console once had the port that pages gave to the health service, and lost it."""
+    usual = {
+        each.default: each.name
+        for each in DECLARED
+        if each.name.endswith("port") and isinstance(each.default, int) and each.default
+    }
+    assert usual[7677] == "imq.bridge.admin.port"
+    folders = (DOCS, DOCS.parent / "packaging")
+    pages = [file for folder in folders for file in folder.rglob("*") if file.is_file()]
+    given = [
+        (file.name, setting, int(port))
+        for file in (*pages, DOCS.parent / "README.rst")
+        if file.suffix not in (".png", ".pyc")
+        for setting, port in re.findall(r"(imq[\w.]*port)=(\d+)", file.read_text())
+    ]
+    assert len(given) > 10
+    assert [each for each in given if usual.get(each[2], each[1]) != each[1]] == []
 
 
 def rules_of(page: str) -> list[str]:

@@ -35,8 +35,8 @@ def test_what_the_file_says_of_the_processes() -> None:
     assert (image.user, image.stop_signal) == ("stomp-gateway", "SIGTERM")
     assert image.volumes == [image.environment["IMQ_VARHOME"]] == [image.workdir]
     assert image.entrypoint == ["stomp-gateway"]
-    assert "-Dimq.health.port=7677" in image.command
-    assert {7672, 7677} <= set(image.ports)
+    assert "-Dimq.health.port=7680" in image.command
+    assert {7672, 7680} <= set(image.ports)
     # What it copies is there, and the health check is one of its files.
     copied = [rest.split() for word, rest, _ in image.steps if word == "COPY"]
     for *options, source, target in copied:
