@@ -47,7 +47,7 @@ def settings_of(page: str) -> list[str]:
 
 
 def test_no_service_is_given_the_port_of_another() -> None:
-    """The console once had the port that pages gave to the health service, and lost it."""
+    """The console lost its port to the health service once."""
     usual = {
         each.default: each.name
         for each in DECLARED

@@ -216,7 +216,7 @@ class Client(Protocol):
 
 
 def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) -> Iterator[None]:
-    """Count the connections that have sent to each destination, in short steps."""
+    """Count the connections that sent to each destination, in short steps."""
     for connection in list(provider.connections):
         known = iter(list(connection.routing.producible.values()))
         while part := list(islice(known, PART)):

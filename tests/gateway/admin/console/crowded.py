@@ -1,4 +1,4 @@
-"""A gateway with very many destinations and connections, and how long others wait meanwhile.
+"""Gives a gateway very many destinations and connections.
 
 Owns the connections, which are raw sockets of one process, and a client that asks for receipts all
 the time.
@@ -81,7 +81,7 @@ def _fill(served: Served, queues: int) -> None:
 
 
 def _subscribers(port: int, numbers: range) -> list[socket.socket]:
-    """Open connections side by side, and wait until each has all of its consumers."""
+    """Open connections, and wait until each has all of its consumers."""
     opened: list[socket.socket] = []
     for number in numbers:
         one = socket.create_connection((HOST, port), _PATIENCE)
@@ -108,7 +108,7 @@ def _subscribers(port: int, numbers: range) -> list[socket.socket]:
 
 @dataclass
 class Others:
-    """A client that asks for one receipt after the other while the block lasts.
+    """A client asks for one receipt after the other while the block lasts.
 
     :ivar waits: how long each took, in seconds.
     """

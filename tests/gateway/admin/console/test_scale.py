@@ -1,4 +1,4 @@
-"""A broker with very many destinations and connections is looked at fast, and clients do not notice.
+"""A look at a broker with very much is fast, and clients do not notice.
 
 The usual run has some thousands; with ``--long`` there are 100,000 destinations and 5,000 connections.
 """
@@ -72,7 +72,7 @@ RESOURCES: Final[Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Looked:
-    """How long something took, and how long a client waited meanwhile, in seconds."""
+    """How long it took, and a client waited meanwhile, in seconds."""
 
     took: float
     wait: float
@@ -173,7 +173,7 @@ def test_commands_and_metrics_hold_no_client_up(many: Served) -> None:
 
 
 def too_slow(found: Mapping[str, Looked]) -> dict[str, str]:
-    """Print all that was found, and return what took too long, or held others up."""
+    """Print all of it, and return what took too long or held others up."""
     for path, each in found.items():
         print(f"{path}: {each}")
     return {
