@@ -42,8 +42,9 @@ def parsed(metrics: Iterable[Metric]) -> list[Sample]:
 async def told(
     administration: BrokerAdministration, most: int = 1000
 ) -> dict[tuple[str, str, str], float]:
-    """Values by metric, type and name of the destination; the latter are empty where it has
-    none.
+    """Values by metric, and by type and name of the destination.
+
+    The latter are empty where it has none.
     """
     return {
         (
