@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations import subscription_end
-from gateway.broker.core.destinations.purging import SelectivePurge, fail_consumers, purge
+from gateway.broker.core.destinations.purging import fail_consumers, purged
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.operator import views
@@ -413,7 +413,7 @@ class BrokerAdministration:
     async def _queue_buried(self, queue: PhysicalQueue) -> None:
         fail_consumers(queue, InvalidDestination(queue.destination, "the destination was removed"))
         # A pause may end while the search goes on, behind the place that it has reached.
-        while await _purged(queue, None, self._broker.last_seq, queue.dmq_comment):
+        while await purged(queue, None, self._broker.last_seq, queue.dmq_comment):
             pass
 
     async def _topic_emptied(self, topic: PhysicalTopic) -> None:
@@ -450,12 +450,12 @@ class BrokerAdministration:
         wanted: Callable[[Message], bool] | None,
         comment: str | None,
     ) -> int:
-        """Give up the wanted messages that wait; as :func:`_purged`.
+        """Give up the wanted messages that wait; as :func:`~gateway.broker.core.destinations.purging.purged`.
 
         :returns: how many messages.
         """
         if isinstance(physical, PhysicalQueue):
-            return await _purged(physical, wanted, self._broker.last_seq, comment)
+            return await purged(physical, wanted, self._broker.last_seq, comment)
 
         def mine(message: Message) -> bool:
             return message.headers.destination == physical.destination and (
@@ -465,7 +465,7 @@ class BrokerAdministration:
         count, last = 0, self._broker.last_seq
         for subscription in list(physical.subscriptions):
             # One with wildcards has messages of other topics, too.
-            count += await _purged(
+            count += await purged(
                 subscription, mine if is_wild(subscription.pattern.name) else wanted, last, comment
             )
         return count
@@ -541,23 +541,6 @@ class BrokerAdministration:
                 )
                 return
         raise AdministrationRefused(f"there is no connection {number}")
-
-
-def _purged(
-    place: Dispatched, wanted: Callable[[Message], bool] | None, last: int, comment: str | None
-) -> Deferred[int]:
-    """Give up the wanted messages that wait, up to the number ``last``.
-
-    :param comment: moves them to the dead message queue; None drops them.
-    """
-    done: Deferred[int] = Deferred()
-    if wanted is None and comment is None:
-        purge(place, done.callback)
-    else:
-        SelectivePurge(
-            place, last, wanted or (lambda message: True), done.callback, comment=comment
-        ).start()
-    return done
 
 
 def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:

@@ -14,6 +14,8 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from twisted.internet.defer import Deferred
+
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.messaging.dead import DeadReason
@@ -259,3 +261,20 @@ class SelectivePurge:
             if self._journaled:
                 self._place.changes.journal_removed(self._place, messages)
             self._place.settle(messages)
+
+
+def purged(
+    place: Dispatched, wanted: Callable[[Message], bool] | None, last: int, comment: str | None
+) -> Deferred[int]:
+    """Give up the wanted messages that wait, up to number ``last``.
+
+    :param comment: moves them to the dead message queue; None drops them.
+    """
+    done: Deferred[int] = Deferred()
+    if wanted is None and comment is None:
+        purge(place, done.callback)
+    else:
+        SelectivePurge(
+            place, last, wanted or (lambda message: True), done.callback, comment=comment
+        ).start()
+    return done
