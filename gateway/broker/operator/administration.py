@@ -450,7 +450,7 @@ class BrokerAdministration:
         wanted: Callable[[Message], bool] | None,
         comment: str | None,
     ) -> int:
-        """Give up the wanted messages that wait; as :func:`~gateway.broker.core.destinations.purging.purged`.
+        """Give up the wanted messages that wait, as :func:`purged`.
 
         :returns: how many messages.
         """
