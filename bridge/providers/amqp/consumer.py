@@ -272,6 +272,7 @@ class AmqpConsumer:
         self.fail(refusal(asked, told))
 
     def gone(self) -> None:
+        self._answer_attach(None)
         self._connection.leave(self._link.channel)
         if self._closing:
             self.session.answers.arrived(self._closing, None)

@@ -225,6 +225,16 @@ async def test_a_refused_consumer_fails_and_its_session_goes_on(
 
 
 @on_reactor
+async def test_a_consumer_that_is_closed_before_it_is_attached_holds_nothing_back(
+    meet: Meet,
+) -> None:
+    _, client = meet()
+    session = (await client.connect()).session(Mode.CLIENT)
+    session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append).close()
+    assert await client.answered(session.completion) is WELL
+
+
+@on_reactor
 async def test_a_consumer_whose_queue_is_deleted_fails(meet: Meet) -> None:
     peer, client = meet()
     session = (await client.connect()).session(Mode.CLIENT)
