@@ -17,6 +17,7 @@ from bridge.providers.amqp.peers import Peer
 from bridge.providers.amqp.refusals import Refusal, refusal
 from bridge.providers.amqp.session import AmqpSession
 from bridge.providers.amqp.state import ConnectionState
+from bridge.providers.amqp.temporary import Temporaries, TemporaryNode
 from bridge.providers.amqp.wire import Wire
 from bridge.providers.asked import Asked, Operation
 from bridge.providers.sessions import Sessions
@@ -37,6 +38,7 @@ class AmqpConnection:
 
     :param clock: the reactor.
     :param product: what the broker calls itself.
+    :param temporaries: those of the provider.
     :param lost: of ``Provider.connect``.
     :param ended: called once when it is closed or lost.
     """
@@ -53,6 +55,7 @@ class AmqpConnection:
         username: str,
         client_id: str | None,
         product: str,
+        temporaries: Temporaries,
         lost: Callable[[MessagingError], None],
         ended: Callable[[], None],
     ) -> None:
@@ -62,7 +65,7 @@ class AmqpConnection:
         self._wire = wire
         self._peer = peer
         self.state = ConnectionState(
-            wire, peer, options, clock, username, client_id, self._turn_ended
+            wire, peer, options, clock, username, client_id, temporaries, self._turn_ended
         )
         self._sessions: Sessions[AmqpSession] = Sessions()
         self._lost = lost
@@ -86,8 +89,13 @@ class AmqpConnection:
         raise NotSupported("xa")
 
     def temporary(self, kind: Kind) -> Destination:
-        self.state.check_open()
-        raise NotSupported("temporary")
+        state = self.state
+        state.check_open()
+        if not self._peer.dynamic:
+            raise NotSupported("temporary")
+        destination = state.temporaries.make(kind)
+        state.nodes[destination] = TemporaryNode(state.channel(), destination, state.temporaries)
+        return destination
 
     def renew(self, credentials: Credentials) -> Deferred[None]:
         return fail(NotSupported("new credentials"))

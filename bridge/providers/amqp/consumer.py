@@ -23,6 +23,7 @@ from bridge.providers.amqp.mapping import from_bytes, too_large
 from bridge.providers.amqp.receiver import ACCEPTED, FAILED, REJECTED, RELEASED, ReceiverLink
 from bridge.providers.amqp.refusals import Refusal, refusal
 from bridge.providers.amqp.state import ConnectionState
+from bridge.providers.amqp.temporary import capability
 from bridge.providers.amqp.transaction import Delivery, Transaction
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
@@ -32,7 +33,12 @@ from bridge.providers.redelivery import Redelivery
 from bridge.providers.wildcards import covers, is_wild, with_hash
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Kind
-from gateway.messaging.errors import MessagingError, ProviderUnavailable, UnknownDelivery
+from gateway.messaging.errors import (
+    InvalidDestination,
+    MessagingError,
+    ProviderUnavailable,
+    UnknownDelivery,
+)
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, Session
 from gateway.stomp.brokers import Wildcards
@@ -120,7 +126,6 @@ class AmqpConsumer:
         self._link = ReceiverLink(
             connection.channel(),
             spec.durable_name or connection.new_name(),
-            self._fill,
             self,
             settled=spec.browse,
             second=not self._peer.settles_first,
@@ -128,6 +133,20 @@ class AmqpConsumer:
             drains=self._peer.drains,
             most=connection.options.max_message,
         )
+        if not connection.temporaries.wait_for(spec.destination, self._named):
+            self._link.begin(self._fill)
+
+    def _named(self) -> None:
+        """The broker has named the temporary destination, or will not."""
+        if self.closed or self._connection.ending:
+            return
+        try:
+            self._connection.temporaries.there(self.spec.destination)
+        except InvalidDestination as error:
+            self._link.drop()
+            self.fail(error)
+            return
+        self._link.begin(self._fill)
 
     def _fill(self, source: Any) -> None:
         """Make the source of the link (section 3.5.3)."""
@@ -135,7 +154,7 @@ class AmqpConsumer:
         destination = spec.destination
         if self._wild and peer.wildcards is Wildcards.HASH:
             destination = destination._replace(name=with_hash(destination.name, spec.none_or_more))
-        source.address = peer.pattern(destination)
+        source.address = peer.pattern(self._connection.temporaries.there(destination))
         queue = destination.kind is Kind.QUEUE
         if spec.durable_name is not None:
             source.durability = proton.Terminus.DELIVERIES
@@ -148,7 +167,7 @@ class AmqpConsumer:
         elif queue:
             source.distribution_mode = proton.Terminus.DIST_MODE_MOVE
         if peer.node_capabilities:
-            source.capabilities.put_object(proton.symbol("queue" if queue else "topic"))
+            source.capabilities.put_object(proton.symbol(capability(spec.destination)))
         filters: dict[Any, Any] = {}
         if spec.selector is not None:
             filters[proton.symbol("jms-selector")] = proton.Described(
@@ -235,7 +254,8 @@ class AmqpConsumer:
             message, attempts = too_large(size, options.max_message, spec.destination), 1
         else:
             received = from_bytes(data, self._peer, spec.destination)
-            message, attempts = received.message, received.attempts
+            message = self._connection.temporaries.received(received.message)
+            attempts = received.attempts
             own = self._filters_own and received.origin == self._connection.origin
         arrived = Delivery(delivery, self._link, message, size + _MESSAGE_BYTES, attempts)
         if self.closed:
@@ -502,7 +522,10 @@ class AmqpConsumer:
             self._buffer.extend(self._redelivery.take())
             if not self._link.over:
                 self._closing = self.session.answers.number()
-                if self._peer.ends_sessions:
+                if not self._link.begun:
+                    self._link.drop()
+                    self._connection.turn.soon(self.gone)
+                elif self._peer.ends_sessions:
                     self._buffer.clear()
                     self._count(-self._buffered)
                     self._link.channel.close()

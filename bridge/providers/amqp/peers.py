@@ -7,8 +7,7 @@ AMQP does not say how a queue and a topic are addressed, nor which optional part
 both are known of the product. Where a broker was tried is in ``docs/amqp.rst``; what is said here of
 the others is from their documentation.
 
-Temporary destinations are no peer's: the broker names a dynamic node (section 3.5.3) when it is
-attached, and the seam wants the name at once.
+Temporary destinations are dynamic nodes (section 3.5.4), which not every broker has.
 """
 
 from __future__ import annotations
@@ -61,6 +60,8 @@ class Peer:
     :param tells_redelivery: ``first-acquirer`` of the header is false where a message was delivered
         before.
     :param duplicate_ids: a message sent twice with one duplicate id is kept once.
+    :param dynamic: it makes a node for a dynamic target (section 3.5.4), of the kind that the
+        capability ``temporary-queue`` or ``temporary-topic`` tells (AMQP JMS mapping).
     :param id_is_duplicate_id: that is by ``message-id``, which becomes the duplicate id where a
         message has one.
 
@@ -92,6 +93,7 @@ class Peer:
     selectors: bool = False
     no_local: bool = False
     browse: bool = False
+    dynamic: bool = False
     delivery_count: bool = False
     tells_redelivery: bool = False
     duplicate_ids: bool = False
@@ -111,6 +113,7 @@ class Peer:
             joined=self.transactions,
             durable=self.durable,
             selectors=self.selectors,
+            temporary=self.dynamic,
             browse=self.browse,
             individual=True,
             delivery_count=self.delivery_count,
@@ -163,6 +166,7 @@ ARTEMIS: Final = Peer(
     selectors=True,
     no_local=True,
     browse=True,
+    dynamic=True,
     delivery_count=True,
     duplicate_ids=True,
 )
@@ -176,6 +180,7 @@ ACTIVEMQ: Final = Peer(
     selectors=True,
     no_local=True,
     browse=True,
+    dynamic=True,
     delivery_count=True,
     keeps_dead=True,
 )
@@ -190,6 +195,7 @@ QPID: Final = Peer(
     selectors=True,
     no_local=True,
     browse=True,
+    dynamic=True,
     delivery_count=True,
 )
 

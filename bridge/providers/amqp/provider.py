@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 from bridge.providers.amqp.connection import AmqpConnection
 from bridge.providers.amqp.options import AmqpAddress, AmqpOptions
 from bridge.providers.amqp.peers import GENERIC, recognise
+from bridge.providers.amqp.temporary import Temporaries
 from bridge.providers.amqp.wire import Opened, Opening, Wire
 from bridge.providers.asked import Asked, Operation
 from bridge.providers.connection_options import InvalidOption
@@ -50,6 +51,7 @@ class AmqpProvider:
         self._peer = options.declared
         #: Client identifiers of the connections that are open or being opened.
         self._client_ids: set[str] = set()
+        self._temporaries: Final = Temporaries()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -99,6 +101,7 @@ class AmqpProvider:
             credentials.username,
             client_id,
             opened.product[:100] or peer.name,
+            self._temporaries,
             lost,
             ended,
         )

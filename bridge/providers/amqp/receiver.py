@@ -72,19 +72,21 @@ class LinkReader(Protocol):
 class ReceiverLink(Link):
     """A receiver.
 
-    :param fill: makes its source.
+    Asks for nothing until :meth:`begin`.
+
     :param settled: the broker settles what it sends at once, as for a browser.
     :param second: ask for rcv-settle-mode second.
     :param confirms: the broker answers unsettled outcomes.
     :param drains: the broker knows drain.
     :param most: bytes that a message may have.
+
+    :ivar begun: the broker was asked for it.
     """
 
     def __init__(
         self,
         channel: Channel,
         name: str,
-        fill: Source,
         reader: LinkReader,
         *,
         settled: bool,
@@ -108,7 +110,15 @@ class ReceiverLink(Link):
         second = second and confirms and not settled
         engine.rcv_settle_mode = proton.Link.RCV_SECOND if second else proton.Link.RCV_FIRST
         engine.target.address = name
-        fill(engine.source)
+        self.begun = False
+
+    def begin(self, fill: Source) -> None:
+        """Attach it.
+
+        :param fill: makes its source.
+        """
+        self.begun = True
+        fill(self.engine.source)
         self.attach()
 
     # --- credit

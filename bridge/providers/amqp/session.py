@@ -22,6 +22,7 @@ from bridge.providers.amqp.mapping import duplicate_id, to_bytes
 from bridge.providers.amqp.refusals import Refusal, refusal
 from bridge.providers.amqp.sender import SenderLink, coordinator, node
 from bridge.providers.amqp.state import ConnectionState
+from bridge.providers.amqp.temporary import capability
 from bridge.providers.amqp.transaction import Outgoing, Transaction, declare, discharge
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
@@ -94,7 +95,9 @@ class AmqpSession:
                 message.timestamp = message.timestamp or now
                 data = self._encoded(index, message, now)
                 place = self._place + index
-                outgoing.append(Outgoing(message.headers.destination, data, place, 0))
+                waits = self._connection.temporaries.wait(message, self.push)
+                unnamed = message if waits else None
+                outgoing.append(Outgoing(message.headers.destination, data, place, 0, unnamed))
         except MessageRejected:
             for message, identifier, timestamp in unset:
                 message.message_id, message.timestamp = identifier, timestamp
@@ -119,7 +122,7 @@ class AmqpSession:
                     destination, "a message cannot be sent to a name with wildcards"
                 )
             _check_name(destination)
-            return to_bytes(message, peer, now, origin)
+            return to_bytes(self._connection.temporaries.sent(message), peer, now, origin)
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         except (ValueError, TypeError) as error:
@@ -142,7 +145,19 @@ class AmqpSession:
             return
         while self._queue:
             first = self._queue[0]
-            link = self._sender(first.destination)
+            if first.unnamed is not None:
+                if self._connection.temporaries.wait(first.unnamed, self.push):
+                    break
+                self._name_first(first.unnamed)
+                continue
+            try:
+                link = self._sender(first.destination)
+            except InvalidDestination as error:
+                # A temporary destination that has gone meanwhile.
+                self._queue.popleft()
+                self._queued -= len(first.data)
+                self._finished(first, MessageRejected(first.place, error))
+                continue
             if not link.writable:
                 break
             self._queue.popleft()
@@ -153,19 +168,31 @@ class AmqpSession:
             for resume in resumes:
                 self._connection.turn.soon(resume)
 
+    def _name_first(self, message: Message) -> None:
+        """Put the broker's names into the first message, which it has told."""
+        first = self._queue.popleft()
+        self._queued -= len(first.data)
+        try:
+            data = self._encoded(first.place, message, self._connection.now_ms())
+        except MessageRejected as error:
+            self._finished(first, error)
+            return
+        self._queue.appendleft(first._replace(data=data, unnamed=None))
+        self._queued += len(data)
+
     def _sender(self, destination: Destination) -> SenderLink:
         link = self._senders.get(destination)
         if link is None:
             if len(self._senders) >= _MOST_SENDERS:
                 self._close_idle_sender()
             peer, connection = self._connection.peer, self._connection
-            capability = "queue" if destination.kind is Kind.QUEUE else "topic"
+            there = connection.temporaries.there(destination)
             link = SenderLink(
                 connection.channel(),
                 connection.new_name(),
                 node(
-                    peer.address(destination),
-                    capability if peer.node_capabilities else "",
+                    peer.address(there),
+                    capability(destination) if peer.node_capabilities else "",
                     destination.kind is Kind.QUEUE and not peer.node_capabilities,
                 ),
                 self.push,
@@ -203,6 +230,9 @@ class AmqpSession:
         if told is not None:
             asked = Asked(Operation.SEND, self._connection.username, outgoing.destination)
             error = MessageRejected(outgoing.place, refusal(asked, told))
+        self._finished(outgoing, error)
+
+    def _finished(self, outgoing: Outgoing, error: MessagingError | None) -> None:
         if self.mode is Mode.TRANSACTED:
             self._sent_within(error)
         else:
@@ -232,11 +262,12 @@ class AmqpSession:
                 raise InvalidDestination(destination, "only queues can be browsed")
         if spec.exclusive:
             raise NotSupported("exclusive")
-        if destination.temporary:
+        if destination.temporary and destination not in self._connection.nodes:
             raise InvalidDestination(
                 destination,
                 "only the connection that created a temporary destination may consume from it",
             )
+        self._connection.temporaries.there(destination)
         if spec.shared_name is not None:
             raise NotSupported("shared")
         if spec.durable_name is not None:

@@ -17,8 +17,10 @@ from bridge.providers.amqp.links import Channel
 from bridge.providers.amqp.options import AmqpOptions
 from bridge.providers.amqp.peers import Peer
 from bridge.providers.amqp.receiver import ReceiverLink
+from bridge.providers.amqp.temporary import Temporaries, TemporaryNode
 from bridge.providers.amqp.wire import Wire
 from bridge.providers.turns import EndOfTurn
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import ProviderUnavailable
 from gateway.reactor.clocks import wall_ms
 
@@ -27,6 +29,7 @@ class ConnectionState:
     """What sessions and consumers know of their connection.
 
     :param clock: the reactor.
+    :param temporaries: those of the provider.
     :param turn_ended: called at the end of each turn.
     """
 
@@ -38,6 +41,7 @@ class ConnectionState:
         clock: IReactorTime,
         username: str,
         client_id: str | None,
+        temporaries: Temporaries,
         turn_ended: Callable[[], None],
     ) -> None:
         self.wire: Final = wire
@@ -46,6 +50,9 @@ class ConnectionState:
         self.clock: Final = clock
         self.username: Final = username
         self.client_id: Final = client_id
+        self.temporaries: Final = temporaries
+        #: The temporary destinations of this connection.
+        self.nodes: Final[dict[Destination, TemporaryNode]] = {}
         #: Tells this connection's messages from others', for brokers without no-local.
         self.origin: Final = uuid4().hex
         self.turn: Final = EndOfTurn(clock, wire, turn_ended)
@@ -76,6 +83,10 @@ class ConnectionState:
 
     def drop(self) -> None:
         """Forget all links: the connection has ended."""
+        nodes = list(self.nodes)
+        self.nodes.clear()
+        for destination in nodes:
+            self.temporaries.forget(destination)
         channels, self._channels = self._channels, []
         for channel in channels:
             channel.drop()

@@ -51,12 +51,15 @@ class Outgoing(NamedTuple):
 
     :param place: its index, for MessageRejected.
     :param number: of the answer that completions wait for.
+    :param unnamed: it mentions a temporary destination that the broker had not named. Then
+        ``data`` are about its bytes.
     """
 
     destination: Destination
     data: bytes
     place: int
     number: int
+    unnamed: Message | None = None
 
 
 class Transaction(LocalTransaction[Delivery, Outgoing]):

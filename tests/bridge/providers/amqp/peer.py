@@ -55,6 +55,8 @@ class Attached(NamedTuple):
     expiry: int
     copies: bool
     coordinator: bool
+    dynamic: bool
+    properties: Any
 
 
 class _Served(Protocol):
@@ -135,6 +137,7 @@ class Peer:
         self.on_discharge: Callable[[Any, bool], bool] = lambda delivery, fails: False
         self.on_outcome: Callable[[Any], bool] = lambda delivery: False
         self._transactions = 0
+        self._nodes = 0
         factory = Factory.forProtocol(Protocol)
         factory.buildProtocol = lambda addr: _Served(self)  # type: ignore[method-assign]
         self._listener: Any = clock.listenTCP(0, factory, interface="127.0.0.1")
@@ -195,6 +198,8 @@ class Peer:
             node.expiry_policy,
             node.distribution_mode == proton.Terminus.DIST_MODE_COPY,
             coordinator,
+            not coordinator and node.dynamic,
+            None if coordinator else _of(node.properties),
         )
         self.links.append(attached)
         if self.on_attach(attached):
@@ -204,10 +209,17 @@ class Peer:
             link.target.type = proton.Terminus.COORDINATOR
         else:
             link.target.copy(link.remote_target)
+            if attached.dynamic:
+                link.target.address = self.name_of_next_node()
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         link.open()
         if link.is_receiver:
             link.flow(self.credit)
+
+    def name_of_next_node(self) -> str:
+        """As a broker names a dynamic node."""
+        self._nodes += 1
+        return f"node-{self._nodes}"
 
     def refuse(self, attached: Attached, condition: str, text: str = "no") -> bool:
         """Attach a link without a terminus, and close it; for ``on_attach``."""
