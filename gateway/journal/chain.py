@@ -5,10 +5,12 @@ segment, in the order in which they became whole, with its name, its octets, the
 
     chain = SHA-256 of "BEFORE NAME SHA256 OCTETS", in hexadecimal
 
-where BEFORE is the ``chain`` of the line before, and of the first line 64 zeros. So who changes,
-removes, adds or reorders segments must make all later lines anew, and the last ``chain``, the head,
-is another one. The head vouches for all of it where it is kept elsewhere: who can write the folder can
-make the whole chain anew.
+where BEFORE is the ``chain`` of the line before, and of the first line 64 zeros. Behind OCTETS there is
+" found" for a segment that was whole before it was chained. When the retention removes segments, a line
+has their names, and SHA-256 of "BEFORE removed NAME NAME ...". So who changes, removes, adds or reorders
+segments, or says so of any, must make all later lines anew, and the last ``chain``, the head, is another
+one. The head vouches for all of it where it is kept elsewhere: who can write the folder can make the
+whole chain anew.
 
 Called on the journal's thread; :func:`verify` on any.
 """
@@ -17,11 +19,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
-from itertools import takewhile
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,8 @@ CHAIN: Final = "journal.chain"
 BEGINNING: Final = "0" * 64
 
 _BLOCK: Final = 1 << 20
+#: How often a folder is looked at whose chain changes meanwhile.
+_TRIES: Final = 5
 
 
 class ChainDamaged(OSError):
@@ -41,12 +43,11 @@ class ChainDamaged(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A line of the chain.
+    """A line of the chain, of a segment.
 
     :param sha256: of the segment, in hexadecimal.
     :param found: the segment was whole before it was chained: its process had been killed, or the
         chain was begun later. Until then nothing vouched for it.
-    :param removed: it was removed, as too old or one of too many.
     """
 
     segment: str
@@ -54,7 +55,13 @@ class Link:
     sha256: str
     chain: str
     found: bool = False
-    removed: bool = False
+
+    def follows(self, before: str) -> bool:
+        """Whether its chain's value is right.
+
+        :param before: that of the line before.
+        """
+        return self.chain == following(before, self.segment, self.sha256, self.octets, self.found)
 
     def line(self) -> bytes:
         """The line, with its line feed."""
@@ -64,13 +71,34 @@ class Link:
             "sha256": self.sha256,
             "chain": self.chain,
         }
-        said |= {name: True for name in ("found", "removed") if getattr(self, name)}
-        return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+        if self.found:
+            said["found"] = True
+        return _line(said)
 
 
-def following(before: str, segment: str, digest: str, octets: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A line of the chain: the retention removed these segments."""
+
+    removed: tuple[str, ...]
+    chain: str
+
+    def follows(self, before: str) -> bool:
+        return self.chain == following_removal(before, self.removed)
+
+    def line(self) -> bytes:
+        return _line({"removed": self.removed, "chain": self.chain})
+
+
+def following(before: str, segment: str, digest: str, octets: int, found: bool = False) -> str:
     """The chain's value behind a segment. :param before: its value before it."""
-    return sha256(f"{before} {segment} {digest} {octets}".encode()).hexdigest()
+    said = " found" if found else ""
+    return sha256(f"{before} {segment} {digest} {octets}{said}".encode()).hexdigest()
+
+
+def following_removal(before: str, removed: Iterable[str]) -> str:
+    """The chain's value behind a removal. :param before: its value before it."""
+    return sha256(" ".join([before, "removed", *removed]).encode()).hexdigest()
 
 
 class Chain:
@@ -82,8 +110,10 @@ class Chain:
     def __init__(self, folder: Path) -> None:
         self._folder: Final = folder
         self._path: Final = folder / CHAIN
-        #: By segment; None until it was read.
-        self._links: dict[str, Link] | None = None
+        #: None until it was read.
+        self._lines: list[Link | Removal] | None = None
+        #: The segments of its lines.
+        self._known: Final[set[str]] = set()
 
     def add(self, segment: str, digest: str, octets: int, *, found: bool = False) -> None:
         """Chain a segment that is about to become whole, durably.
@@ -92,25 +122,28 @@ class Chain:
 
         :raises OSError: it is not chained; :meth:`complete` does it.
         """
-        links = self._read()
-        if segment in links:
+        lines = self._read()
+        if segment in self._known:
             return
-        before = next(reversed(links.values())).chain if links else BEGINNING
-        link = Link(segment, octets, digest, following(before, segment, digest, octets), found)
+        before = lines[-1].chain if lines else BEGINNING
+        chain = following(before, segment, digest, octets, found)
+        link = Link(segment, octets, digest, chain, found)
         try:
             _write(self._path, link.line(), os.O_APPEND)
         except OSError:
             # A part of the line may be there.
-            self._links = None
+            self._lines = None
             raise
-        links[segment] = link
+        lines.append(link)
+        self._known.add(segment)
 
     def add_found(self, path: Path, segment: str) -> None:
         """Chain what a file has that is, or is to be, a whole segment.
 
         :raises OSError: as :meth:`add`.
         """
-        if segment not in self._read():
+        self._read()
+        if segment not in self._known:
             digest, octets = _digest(path)
             self.add(segment, digest, octets, found=True)
 
@@ -119,39 +152,56 @@ class Chain:
 
         :raises OSError: one could not be.
         """
-        left = [path for path in _segments(self._folder) if path.name not in self._read()]
+        self._read()
+        left = [path for path in _segments(self._folder) if path.name not in self._known]
         for path in sorted(left, key=lambda path: (path.stat().st_mtime, path.name)):
             self.add_found(path, path.name)
 
     def forget(self, removed: Iterable[str]) -> None:
-        """Note that these segments were removed, as too old or too many.
+        """Note that these segments are removed now, as too old or too many.
 
         Of the lines before the first segment that is left one stays, which the next line follows.
 
         :raises OSError: it is not noted, so they are missing to who verifies.
         """
-        gone = set(removed)
-        links = self._read()
-        if not gone & links.keys():
+        lines = self._read()
+        gone = [name for name in removed if name in self._known]
+        if not gone:
             return
-        marked = [
-            replace(each, removed=True) if each.segment in gone else each for each in links.values()
-        ]
-        first = sum([1 for _ in takewhile(attrgetter("removed"), marked)])
-        marked = marked[max(0, first - 1) :]
+        lines = [*lines, Removal(tuple(gone), following_removal(lines[-1].chain, gone))]
+        away = _removed(lines)
+        first = next(
+            (
+                place
+                for place, line in enumerate(lines)
+                if isinstance(line, Link) and line.segment not in away
+            ),
+            len(lines),
+        )
+        lines = lines[max(0, first - 1) :]
         beside = self._path.with_name(f"{CHAIN}.new")
-        _write(beside, b"".join([link.line() for link in marked]), os.O_TRUNC)
+        _write(beside, b"".join([line.line() for line in lines]), os.O_TRUNC)
         beside.rename(self._path)
-        self._links = {link.segment: link for link in marked}
+        self._took(lines)
 
-    def _read(self) -> dict[str, Link]:
-        if self._links is None:
-            whole, torn = _links(self._path)
+    def _read(self) -> list[Link | Removal]:
+        if self._lines is None:
+            whole, torn = _lines(self._path)
             if torn:
                 # The line that was being written when its process or machine ended.
-                _write(self._path, b"", 0, sum([len(link.line()) for link in whole]))
-            self._links = {link.segment: link for link in whole}
-        return self._links
+                _write(self._path, b"", 0, sum([len(line.line()) for line in whole]))
+            return self._took(whole)
+        return self._lines
+
+    def _took(self, lines: list[Link | Removal]) -> list[Link | Removal]:
+        self._lines = lines
+        self._known.clear()
+        # One that is removed and is there again is another segment.
+        away = _removed(lines)
+        self._known.update(
+            line.segment for line in lines if isinstance(line, Link) and line.segment not in away
+        )
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,48 +228,66 @@ def verify(folder: Path, head: str | None = None) -> Verified:
     :param head: a value that the chain has had, which is looked for; None for none.
     :raises OSError: something cannot be read; :class:`ChainDamaged`, or there is no chain.
     """
+    for _ in range(_TRIES):
+        before = _octets(folder / CHAIN)
+        verified = _verify(folder, head)
+        if not verified.problems or _octets(folder / CHAIN) == before:
+            break
+        # The retention has removed something meanwhile, which was noted before it went.
+    return verified
+
+
+def _verify(folder: Path, head: str | None) -> Verified:
     # First these: a segment is chained before it gets its name.
     there = sorted([path.name for path in _segments(folder)])
-    links, _ = _links(folder / CHAIN)
-    if not links:
+    lines, _ = _lines(folder / CHAIN)
+    if not lines:
         raise ChainDamaged(f"{folder / CHAIN}: there is no chain; see imq.journal.chain")
     problems: list[str] = []
-    before = "" if links[0].removed else BEGINNING
+    away = _removed(lines)
+    begun = isinstance(lines[0], Link) and lines[0].segment not in away
+    before = BEGINNING if begun else ""
     good = found = 0
-    for number, link in enumerate(links, 1):
-        if before and link.chain != following(before, link.segment, link.sha256, link.octets):
-            problems.append(
-                f"line {number} of {CHAIN}, of {link.segment}, does not follow the line before it"
-            )
-        before = link.chain
-        if link.removed:
-            # No line's hash has the mark, and the retention begins with the oldest.
+    for number, line in enumerate(lines, 1):
+        if before and not line.follows(before):
+            of = f"of {line.segment}" if isinstance(line, Link) else "of what was removed"
+            problems.append(f"line {number} of {CHAIN}, {of}, does not follow the line before it")
+        before = line.chain
+        if isinstance(line, Removal):
+            continue
+        if line.segment in away:
             if good:
                 problems.append(
-                    f"{link.segment} is marked as removed, and an older one is there; the retention removes the oldest first"
+                    f"{line.segment} is said to be removed, and an older one is there; the retention removes the oldest first"
                 )
             continue
-        seen = _seen(folder / link.segment)
+        seen = _seen(folder / line.segment)
         if seen is None:
-            problems.append(f"{link.segment} is missing; it had {link.octets} octets")
+            problems.append(f"{line.segment} is missing; it had {line.octets} octets")
             continue
         digest, octets = seen
-        if (digest, octets) != (link.sha256, link.octets):
+        if (digest, octets) != (line.sha256, line.octets):
             problems.append(
-                f"{link.segment} was changed: it has {octets} octets of SHA-256 {digest}, and had {link.octets} of {link.sha256}"
+                f"{line.segment} was changed: it has {octets} octets of SHA-256 {digest}, and had {line.octets} of {line.sha256}"
             )
             continue
         good += 1
-        found += link.found
-    if head is not None and head not in {link.chain for link in links}:
+        found += line.found
+    if head is not None and head not in {line.chain for line in lines}:
         problems.append(
-            f"the chain does not have the head {head}: it never had, or the retention has removed what it is of"
-            if links[0].removed
-            else f"the chain has never had the head {head}"
+            f"the chain has never had the head {head}"
+            if begun
+            else f"the chain does not have the head {head}: it never had, or the retention has removed what it is of"
         )
-    known = {link.segment for link in links}
+    # What is noted as removed goes a moment later.
+    known = away | {line.segment for line in lines if isinstance(line, Link)}
     problems += [f"{name} is not in the chain" for name in there if name not in known]
     return Verified(good, found, before, tuple(problems))
+
+
+def _removed(lines: Sequence[Link | Removal]) -> set[str]:
+    """Return the segments that these lines say were removed."""
+    return {name for line in lines if isinstance(line, Removal) for name in line.removed}
 
 
 def _segments(folder: Path) -> list[Path]:
@@ -247,23 +315,34 @@ def _digest(path: Path) -> tuple[str, int]:
     return digest.hexdigest(), octets
 
 
-def _links(path: Path) -> tuple[list[Link], bool]:
+def _octets(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _lines(path: Path) -> tuple[list[Link | Removal], bool]:
     """Read a chain.
 
     :returns: its lines, and whether a torn one is behind them.
     """
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return [], False
-    *lines, rest = data.split(b"\n")
-    found = []
+    *lines, rest = _octets(path).split(b"\n")
+    found: list[Link | Removal] = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(Link(**json.loads(line)))
+            said = json.loads(line)
+            if "removed" in said:
+                found.append(Removal(tuple(map(str, said.pop("removed"))), **said))
+            else:
+                found.append(Link(**said))
         except (ValueError, TypeError) as error:
             raise ChainDamaged(f"{path}, line {number}: expected a line of the chain") from error
     return found, bool(rest)
+
+
+def _line(said: dict[str, object]) -> bytes:
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
 def _write(path: Path, data: bytes, mode: int, size: int | None = None) -> None:

@@ -228,16 +228,25 @@ class Segments:
                     status = entry.stat()
                     whole.append((status.st_mtime, entry.name, status.st_size))
         octets = sum([size for _, _, size in whole])
-        removed = []
+        removed: list[str] = []
         for changed, name, size in sorted(whole):
             too_many = 0 <= bounds.kept_octets < octets
             too_old = bounds.kept_seconds and changed + bounds.kept_seconds < now
             if not too_many and not too_old:
                 break
-            (self._folder / name).unlink()
             octets -= size
             removed.append(name)
+        noted: OSError | None = None
         if self._chain is not None:
+            # First, so that none is missing to who verifies meanwhile.
+            try:
+                self._chain.forget(removed)
+            except OSError as error:
+                # The disk may be full, and have room when they are gone.
+                noted = error
+        for name in removed:
+            (self._folder / name).unlink()
+        if self._chain is not None and noted is not None:
             self._chain.forget(removed)
         return removed
 

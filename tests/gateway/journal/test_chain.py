@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -99,12 +100,27 @@ def removed_and_open(folder: Path) -> str:
 
 
 def said_to_be_too_old(folder: Path) -> str:
+    """The chain's end is made anew, as if the retention had been there."""
+    Chain(folder).forget([segment_name(RUN, 2)])
+    (folder / segment_name(RUN, 2)).unlink()
+    return f"{segment_name(RUN, 2)} is said to be removed, and an older one is there"
+
+
+def said_to_be_found(folder: Path) -> str:
     path = folder / CHAIN
     every = path.read_bytes().splitlines(keepends=True)
-    every[1] = every[1].replace(b"}", b',"removed":true}')
+    every[1] = every[1].replace(b"}", b',"found":true}')
     path.write_bytes(b"".join(every))
-    (folder / segment_name(RUN, 2)).unlink()
-    return f"{segment_name(RUN, 2)} is marked as removed, and an older one is there"
+    return f"line 2 of {CHAIN}, of {segment_name(RUN, 2)}, does not follow the line before it"
+
+
+def said_to_be_gone(folder: Path) -> str:
+    path = folder / CHAIN
+    with path.open("ab") as file:
+        line = {"removed": [segment_name(RUN, 1)], "chain": lines(folder)[-1]["chain"]}
+        file.write(json.dumps(line).encode() + b"\n")
+    (folder / segment_name(RUN, 1)).unlink()
+    return f"line 5 of {CHAIN}, of what was removed, does not follow the line before it"
 
 
 @pytest.mark.parametrize(
@@ -118,6 +134,8 @@ def said_to_be_too_old(folder: Path) -> str:
         said_to_be_open,
         removed_and_open,
         said_to_be_too_old,
+        said_to_be_found,
+        said_to_be_gone,
     ],
 )
 def test_a_change_is_seen(tmp_path: Path, change: Callable[[Path], str]) -> None:
@@ -191,12 +209,57 @@ def test_what_retention_removes_is_not_missing(tmp_path: Path) -> None:
     assert len(removed) == 3
     verified = verify(tmp_path, head)
     assert (verified.segments, verified.problems) == (2, ())
-    assert len(lines(tmp_path)) == 3, "one says what the first that is left follows"
+    assert len(lines(tmp_path)) == 4, "one says what the first that is left follows"
+    assert lines(tmp_path)[-1]["removed"] == removed
+    assert verified.head != head, "a removal is vouched for, too"
     filled(tmp_path, 1, NEXT)
     assert verify(tmp_path, head).problems == ()
     changed = tmp_path / segment_name(RUN, 4)
     changed.write_bytes(b"x" * 32)
     assert len(verify(tmp_path).problems) == 1
+
+
+def test_all_that_was_removed_leaves_a_chain_to_follow(tmp_path: Path) -> None:
+    filled(tmp_path, 3)
+    segments(tmp_path, NEXT, kept_octets=0).remove_old(0)
+    verified = verify(tmp_path)
+    assert (verified.segments, verified.problems) == (0, ())
+    assert [list(line) for line in lines(tmp_path)] == [["removed", "chain"]]
+    filled(tmp_path, 2, NEXT)
+    assert verify(tmp_path, verified.head).problems == ()
+
+
+def test_retention_that_goes_on_meanwhile(tmp_path: Path) -> None:
+    written = segments(tmp_path, size=1, kept_octets=200)
+    for number in range(20):
+        written.write(b'{"line":%06d}\n' % number)
+    ended = threading.Event()
+
+    def go_on() -> None:
+        number = 20
+        while not ended.is_set():
+            written.write(b'{"line":%06d}\n' % number)
+            written.remove_old(0)
+            number += 1
+
+    writing = threading.Thread(target=go_on)
+    writing.start()
+    try:
+        for _ in range(300):
+            assert verify(tmp_path).problems == ()
+    finally:
+        ended.set()
+        writing.join()
+
+
+def test_retention_that_cannot_be_noted_removes_nevertheless(tmp_path: Path) -> None:
+    """The disk may be full, and have room then."""
+    filled(tmp_path, 5)
+    (tmp_path / f"{CHAIN}.new").mkdir()
+    with pytest.raises(IsADirectoryError):
+        segments(tmp_path, NEXT, kept_octets=32 * 2).remove_old(0)
+    assert not (tmp_path / segment_name(RUN, 1)).exists()
+    assert len(verify(tmp_path).problems) == 3
 
 
 def test_a_head_of_what_retention_has_removed_may_have_been(tmp_path: Path) -> None:
