@@ -147,6 +147,8 @@ class VirtualTopics:
         self.queues: Final[dict[PhysicalDestination, None]] = {}
         #: By the name of the topic; a topic that exists has this very list.
         self._queues: Final[dict[str, list[PhysicalDestination]]] = {}
+        #: The names of those topics.
+        self._topics: Final[set[str]] = set()
 
     def topic_of(self, queue: str) -> str:
         """Return the topic whose messages a queue of that name gets; "" for none."""
@@ -173,14 +175,20 @@ class VirtualTopics:
                 self.queues[physical] = None
         elif self._is_virtual(destination.name):
             physical.copied_to = self._queues.setdefault(destination.name, [])
+            self._topics.add(destination.name)
 
     def remove(self, physical: PhysicalDestination) -> None:
         """A destination is removed, which was made."""
-        if physical.copied_from is not None:
-            self._queues[physical.copied_from.name].remove(physical)
-            del self.queues[physical]
-            return
         destination = physical.destination
-        # A queue may have the same name as the topic, which goes on with its list.
-        if destination.kind is Kind.TOPIC and not self._queues.get(destination.name, True):
-            del self._queues[destination.name]
+        if physical.copied_from is not None:
+            name = physical.copied_from.name
+            self._queues[name].remove(physical)
+            del self.queues[physical]
+        elif destination.kind is Kind.TOPIC and destination.name in self._topics:
+            name = destination.name
+            self._topics.remove(name)
+        else:
+            # A queue may have the same name as the topic, which goes on with its list.
+            return
+        if not self._queues[name] and name not in self._topics:
+            del self._queues[name]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.virtual_topics import ORIGINAL_DESTINATION, VirtualTopics
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
@@ -154,6 +156,26 @@ def test_a_queue_with_the_name_of_the_topic_comes_and_goes(stepped: Stepped) -> 
     exist(stepped, A)
     stepped.send(texts(T, ["m"]))
     assert waiting(stepped, A) == ["m"]
+
+
+@pytest.mark.parametrize("topic_first", [True, False])
+def test_nothing_is_kept_of_a_topic_and_queues_that_are_gone(
+    topic_first: bool, stepped: Stepped
+) -> None:
+    stepped.send(texts(T, ["m"]))
+    exist(stepped, A, B)
+    there: list[PhysicalQueue | PhysicalTopic] = [
+        stepped.broker.topic(T),
+        stepped.broker.queue(A),
+        stepped.broker.queue(B),
+    ]
+    for physical in there if topic_first else there[::-1]:
+        stepped.remove(physical)
+    assert not stepped.broker.virtual._queues
+    stepped.send(texts(T, ["n"]))
+    exist(stepped, A)
+    stepped.send(texts(T, ["o"]))
+    assert waiting(stepped, A) == ["o"]
 
 
 def test_a_queue_of_the_settings_exists_from_the_start(tmp_path: Path) -> None:
