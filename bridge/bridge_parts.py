@@ -22,7 +22,7 @@ from bridge.connections.connections import Connections
 from bridge.connections.factories import Embedded, Factories, FactoryError
 from bridge.dead.chain import DeadMessage, DeadMessageQueues, DmqStatus
 from bridge.jms_link import JMSLink
-from bridge.link.balance import Balances
+from bridge.link.balances import Balances
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.java_transformer import JavaTransformer
 from bridge.link.journal import BridgeLines

@@ -35,7 +35,7 @@ from bridge.connections.connections import PoolStatus, SharedStatus
 from bridge.connections.factories import Embedded
 from bridge.dead.chain import DmqStatus
 from bridge.jms_link import JMSLink
-from bridge.link.balance import Balances
+from bridge.link.balances import Balances
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.journal import NO_JOURNAL, BridgeLines
 from bridge.link.status import BridgeState, LinkState, WrongState

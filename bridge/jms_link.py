@@ -21,7 +21,7 @@ from bridge.config.model import Bridge, Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.link.attempts import Attempts, Retries
-from bridge.link.balance import Balances
+from bridge.link.balances import Balances
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.guarantee import new_pump
 from bridge.link.endpoints import LinkEndpoints, worth_a_retry

@@ -369,7 +369,7 @@ class BridgeLoader:
 
     def _jms(self, name: str, settings: Settings) -> Bridge:
         from bridge.jms_bridge import JMSBridge
-        from bridge.link.balance import Balances
+        from bridge.link.balances import Balances
         from bridge.link.journal import BridgeLines
         from gateway.link_balances import BalancesInFile
         from gateway.transaction_log import DatabaseLog, PlainLog

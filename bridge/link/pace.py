@@ -33,7 +33,8 @@ class LinkPace:
 
     def __init__(self, clock: Any, rate: int | None, size: int, octets: int | None = None) -> None:
         self._clock: Final = clock
-        self._size: Final = size
+        #: Messages of a whole batch.
+        self.size: Final = size
         self._messages: Final = (
             None if rate is None else TokenBucket(clock.seconds, rate, _SAVED * size / rate)
         )
@@ -101,7 +102,7 @@ class LinkPace:
         """Return seconds until a whole batch may be taken."""
         lacks_s = 0.0
         if self._messages is not None:
-            lacks_s = self._messages.lacks_s(self._size)
+            lacks_s = self._messages.lacks_s(self.size)
         if self._octets is not None:
             lacks_s = max(lacks_s, self._octets.lacks_s())
         return lacks_s

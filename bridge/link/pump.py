@@ -57,7 +57,8 @@ from twisted.logger import Logger
 
 from bridge.dead.chain import DeadMessage
 from bridge.link.arrivals import Received
-from bridge.link.balance import Balance
+from bridge.link.balance import Balance, UnderWay
+from bridge.link.balance_mark import Fate
 from bridge.link.errors import SourceLost
 from bridge.link.journal import STOPPED, BatchLines, LinkLines
 from bridge.link.pace import LinkPace
@@ -114,6 +115,8 @@ class Batch:
     singly: bool = False
     #: It counts in the link's balance as held.
     held: bool = True
+    #: What the balance knows of it, in case of a crash.
+    under_way: UnderWay | None = None
 
     @property
     def doubtful(self) -> int:
@@ -336,6 +339,8 @@ class Pump:
 
         Returns early upon :meth:`interrupt`.
         """
+        while (room := self.balance.room(self._pace.size)) is not None:
+            await room
         if not self._pace.allows():
             self.do(Doing.PACING)
             await self._pace.wait()
@@ -349,7 +354,7 @@ class Pump:
             len(received),
             sum([len(each.message.body) for each in received]) if self._pace.counts_octets else 0,
         )
-        self.balance.taken(len(received))
+        self.balance.taken(received)
         crashpoints.hit("link.after-receive")
         return batch
 
@@ -363,22 +368,48 @@ class Pump:
         self.ended(batch)
         if not batch.acknowledged:
             batch.lines.given_back(batch.items, reason)
-            self.returned(batch)
+            self.unconfirmed(batch)
         else:
             self.settled(batch)
         self.doubled(batch.doubtful)
+
+    def sends(self, batch: Batch) -> None:
+        """Before a batch is sent that the source may give out again. Idempotent."""
+        if batch.under_way is None:
+            batch.under_way = self.balance.sending(sum(item.to_be_sent for item in batch.items))
+
+    def asks(self, batch: Batch, unsent: Fate) -> None:
+        """The source is about to be asked to forget a batch. Idempotent.
+
+        :param unsent: what becomes of messages that are not sent yet.
+        """
+        if batch.under_way is None:
+            batch.under_way = self.balance.asking(batch.items, unsent)
 
     def returned(self, batch: Batch) -> None:
         """Count a batch that the source has again. Idempotent."""
         if batch.held:
             batch.held = False
-            self.balance.returned(len(batch.received))
+            self.balance.returned(len(batch.received), batch.under_way)
+
+    def unconfirmed(self, batch: Batch) -> None:
+        """Count a batch that the source has again, or has forgotten. Idempotent."""
+        if batch.under_way is None or self.delivery.once_by is None:
+            self.returned(batch)
+        elif batch.held:
+            batch.held = False
+            self.balance.unconfirmed(len(batch.received), batch.under_way)
 
     def settled(self, batch: Batch) -> None:
         """Count a batch that is over for good. Idempotent."""
         if batch.held:
             batch.held = False
-            self.balance.settled(batch.items, len(batch.received))
+            self.balance.settled(
+                batch.items,
+                len(batch.received),
+                batch.under_way,
+                exactly=self.delivery.once_by is not None,
+            )
 
     def doubled(self, count: int) -> None:
         """Count messages that may be at the target twice."""

@@ -165,6 +165,10 @@ class Layout:
         """Where the balances of a bridge's links are."""
         return self.bridge(name) / "balances.json"
 
+    def bridge_balance_marks(self, name: str) -> Path:
+        """The folder of the marks of these balances: two files for each link."""
+        return self.bridge(name) / "balances"
+
     def transaction_log(self, bridge: str) -> Path:
         """Return where the bridge called ``bridge`` keeps its decisions.
 

@@ -15,6 +15,7 @@ import signal
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -82,6 +83,8 @@ class Pair:
         ending.callback(self.gateway.kill)
         self.gateway.start()
         self._number = 0
+        #: By link: messages that were to be moved.
+        self._sent: Counter[str] = Counter()
 
     # --- cases
 
@@ -261,6 +264,8 @@ class Pair:
             print(
                 f"messages {first} to {last} came so: {numbers}"
             )  # shown where the test fails, which it does
+        left = self._left(way)
+        self._compare(link, messages + 1)
         return Row(
             point,
             dies,
@@ -272,11 +277,25 @@ class Pair:
             found.doubled,
             disordered,
             len(held),
-            self._left(way),
+            left,
             prepared,
             self._in_doubt(),
             round(seconds, 1),
         )
+
+    def _compare(self, link: Link, messages: int) -> None:
+        """The link's balance is exact, whoever died."""
+        self._sent[link.name] += messages
+        sent = self._sent[link.name]
+        told = self.gateway.until_link(
+            link.name,
+            lambda told: not told["balance"]["held"] and not told["balance"]["in_doubt"],
+            "a balance with nothing under way",
+        )
+        balance = told["balance"]
+        exact = (balance["taken"], balance["out"], balance["possibly_twice"]) == (sent, sent, 0)
+        assert exact, f"{sent} were sent: {balance}"
+        assert not told["difference"], told
 
     def _left(self, way: str) -> int:
         """How many messages are at the source, or dead."""

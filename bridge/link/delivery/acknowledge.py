@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 
 from bridge.config.model import Link, QualityOfService
 from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.link.balance_mark import Fate
 from bridge.link.delivery.poison import MOST, Poison
 from bridge.link.delivery.run_sender import RunSender, give_up
 from bridge.link.errors import BatchRefused, SourceLost, TargetLost
@@ -92,6 +93,7 @@ class Acknowledge(Delivery):
         for batch in list(pump.under_way):
             if batch.source is not source:
                 pump.void(batch, SOURCE_LOST)
+        pump.balance.recovered()
 
     async def deliver(self, pump: Pump, source: Source, sides: LinkEnds) -> None:
         kept = [batch for batch in pump.under_way if batch is not self._settling]
@@ -179,6 +181,8 @@ class Acknowledge(Delivery):
         self, pump: Pump, batch: Batch, source: Source, sides: LinkEnds
     ) -> None:
         pump.do(Doing.SENDING)
+        if self.once_by is None:
+            pump.sends(batch)
         await self._sender.send(pump, batch, self.target, sides)
         try:
             # A dead message queue may be elsewhere, and must not have messages of this one as well.
@@ -225,7 +229,7 @@ class Acknowledge(Delivery):
         """Bury what was sent and cannot be acknowledged: it comes again."""
         sent = [item for item in batch.items if item.sent]
         pump.doubled(len(sent))
-        pump.returned(batch)
+        pump.unconfirmed(batch)
         # It never will be: the source is lost, and delivers it again.
         batch.acknowledged = True
         for item in sent:
@@ -320,6 +324,8 @@ class Acknowledge(Delivery):
             # What was received and sent is to be known whatever becomes of this process.
             await written
             pump.check()
+        if self._first or self.once_by is not None:
+            pump.asks(batch, Fate.LOST if self._first else Fate.OUT)
         began = pump.clock.seconds()
         settling = source.settle(batch.received)
         pump.share.worked_since(began)

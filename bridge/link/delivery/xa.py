@@ -31,6 +31,7 @@ from bridge.config.model import Link
 from bridge.connections.administered import AdministeredFactory
 from bridge.connections.connections import Connections
 from bridge.dead.chain import DeadMessage, NotBuried
+from bridge.link.balance_mark import Fate
 from bridge.link.delivery.background_recovery import BackgroundRecovery
 from bridge.link.delivery.poison import Buried, Poison
 from bridge.link.delivery.unfinished import LostMessage, OpenTransactions
@@ -311,7 +312,11 @@ class XADelivery(Delivery):
     async def _rolled_back(self, work: _Work, error: BaseException) -> None:
         await work.transaction.rollback()
         if work.batch is not None:
-            work.pump.returned(work.batch)
+            if work.transaction.state is TransactionState.ROLLED_BACK:
+                work.pump.returned(work.batch)
+            else:
+                # Or it may be committed, as one resource manager alone knows, or the log.
+                work.pump.unconfirmed(work.batch)
         if work.transaction.state is TransactionState.ROLLED_BACK and work.batch is not None:
             work.batch.lines.rolled_back(None, error, str(error))
         await work.ending
@@ -438,6 +443,7 @@ class XADelivery(Delivery):
         try:
             # What was received and sent is to be known before the decision.
             written = batch.lines.written()
+            work.pump.asks(batch, Fate.OUT)
             return (await work.transaction.commit(work.before, written)).waiting
         except RolledBack as error:
             why = await refusal
@@ -475,7 +481,7 @@ class XADelivery(Delivery):
         if batch.held:
             pump.settled(batch)
         else:
-            pump.balance.settled(batch.items, len(batch.received), doubted=True)
+            pump.balance.settled(batch.items, len(batch.received), batch.under_way, doubted=True)
         pump.report(batch)
 
     async def _refused(self, work: _Work, refused: Refused | RolledBack) -> None:
@@ -508,17 +514,25 @@ class XADelivery(Delivery):
     def _ended_otherwise(self, work: _Work, heuristic: Heuristic) -> Sequence[LostMessage]:
         """Return the messages of a transaction that did not end as decided."""
         sent = [item for item in work.items if item.to_be_sent]
+        batch, balance = work.batch, work.pump.balance
+        doubted = False
+        if batch is not None:
+            doubted, batch.held = not batch.held, False
+            others = [item for item in work.items if not item.to_be_sent]
+            left = len(batch.received) - len(sent)
+            balance.settled(others, left, batch.under_way, doubted=doubted)
         for item in sent:
             dead = Dead(BridgeDeadReason.COMMIT_FAILURE, str(heuristic), item.current)
             item.give_up(work.pump.link, dead, work.sides)
         return [
-            LostMessage(item.dead, partial(_note_buried, work, item, item.dead))
+            LostMessage(item.dead, partial(_note_buried, work, item, item.dead, doubted))
             for item in sent
             if item.dead is not None
         ]
 
 
-def _note_buried(work: _Work, item: Item, dead: DeadMessage) -> None:
+def _note_buried(work: _Work, item: Item, dead: DeadMessage, doubted: bool) -> None:
+    work.pump.balance.settled([item], 1, doubted=doubted)
     if work.batch is not None:
         work.batch.lines.buried([(item, dead)])
 
