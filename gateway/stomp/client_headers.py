@@ -29,10 +29,14 @@ QUEUE_NAME: Final = "x-queue-name"
 #: Of SUBSCRIBE, ours: deliver whole messages, each in an envelope; and of a MESSAGE that is one.
 ENVELOPE: Final = "envelope"
 
+#: Artemis reads ActiveMQ's header as bytes, too.
+_BYTE_WINDOWS: Final = ("consumer-window-size", "activemq.prefetchSize")
+
 #: From here on, about March 1973, a number of milliseconds is a point in time and not a duration.
 ABSOLUTE: Final = 100_000_000_000
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+_SIGNED_WINDOW: Final = re.compile(r"-?[0-9]{1,10}")
 _SIGNED: Final = re.compile(r"-?[0-9]{1,9}")
 _FACTOR: Final = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
@@ -157,12 +161,22 @@ def prefetch(headers: Headers) -> int | None:
     return int(number) or None
 
 
-def is_none_ahead(headers: Headers) -> bool:
-    """Whether a subscription asks for nothing ahead of its acknowledgements."""
-    return any(
-        headers.get(name, "").strip() == "0"
-        for name in ("consumer-window-size", "activemq.prefetchSize")
-    )
+def byte_window(headers: Headers) -> int | None:
+    """Return how many bytes of frames may be unacknowledged.
+
+    0 is one message at a time, -1 any number; None if not given.
+
+    :raises CommandRefused: no number, or out of range.
+    """
+    found = _first(headers, _BYTE_WINDOWS)
+    if found is None:
+        return None
+    name, value = found
+    if _SIGNED_WINDOW.fullmatch(value) is None or not -1 <= int(value) < 1 << 31:
+        raise CommandRefused(
+            f"{name} '{value[:40]}' is no number of bytes: expected -1, 0 or a number below {1 << 31}"
+        )
+    return int(value)
 
 
 def expiry(headers: Headers) -> tuple[int, int]:

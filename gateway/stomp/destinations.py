@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from gateway.messaging.dead import DMQ
+from gateway.messaging.dead import DMQ, UNDELIVERED_REASON, DeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.provider import Connection
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
@@ -135,10 +135,16 @@ class Source(NamedTuple):
     """What a subscription receives from.
 
     :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
+    :param selector: of the messages there, those that the client means by that name; "" for all.
+    :param unless: where there is this, the client means it instead.
+    :param queue: of a topic: the name of a durable subscription that consumers share; "" for none.
     """
 
     destination: Destination
     none_or_more: bool = False
+    selector: str = ""
+    unless: Destination | None = None
+    queue: str = ""
 
 
 class Naming(Protocol):
@@ -250,6 +256,16 @@ class PlainNames:
         )
 
 
+#: Where Artemis' clients look for what has expired; here it is with the other dead messages.
+_EXPIRED: Final = Destination(Kind.QUEUE, "ExpiryQueue")
+_HAS_EXPIRED: Final = f"{UNDELIVERED_REASON} = '{DeadReason.EXPIRED.value}'"
+#: Addresses of Artemis' own, and where there is here what they are for.
+_ADDRESSES: Final = {
+    "activemq.management": "the broker is asked and changed by imqcmd, such as 'imqcmd query dst -t q -n NAME', and by its REST interface",
+    "activemq.notifications": "'imqcmd events -follow' tells what happens",
+}
+
+
 class ArtemisNames(PlainNames):
     """Plain names, and addresses alone; ``#`` is a wildcard."""
 
@@ -260,6 +276,8 @@ class ArtemisNames(PlainNames):
         """See :meth:`Naming.parse`."""
         if not is_unrouted(text):
             return super().parse(text, header)
+        if text == _EXPIRED.name:
+            return _EXPIRED
         queue = super().parse(f"/queue/{text}", header)
         topic = super().parse(f"/topic/{text}", header)
         assert isinstance(queue, Destination)
@@ -268,7 +286,40 @@ class ArtemisNames(PlainNames):
 
     def source(self, destination: Destination) -> Source:
         """See :meth:`Naming.source`."""
+        if destination == _EXPIRED:
+            return Source(DMQ, selector=_HAS_EXPIRED, unless=_EXPIRED)
         return from_hash(destination)
+
+    def _found(self, text: str, header: str) -> Destination | LocalTemporary:
+        found = super()._found(text, header)
+        if isinstance(found, Destination) and found.name in _ADDRESSES:
+            raise CommandRefused(
+                f"{header} '{text[:200]}': nothing answers there; {_ADDRESSES[found.name]}"
+            )
+        return found
+
+
+def split_queue(text: str, exists: Callable[[Destination], bool | None]) -> tuple[str, str]:
+    """Return the address and the queue of ``ADDRESS::QUEUE`` of a topic.
+
+    The queue is "" where the text names something else.
+
+    :param text: with the prefix that its routing type stands for, if there is one.
+    """
+    prefix = _BEGINNINGS[Kind.TOPIC, False]
+    address, _, queue = text.removeprefix(prefix).partition("::")
+    if not address or not queue or "::" in queue:
+        return text, ""
+    if text.startswith(prefix):
+        return prefix + address, queue
+    # Without a type it is the queue, unless there is none and the address is a topic's.
+    if (
+        text.startswith("/")
+        or exists(Destination(Kind.QUEUE, queue)) is not False
+        or not exists(Destination(Kind.TOPIC, address))
+    ):
+        return text, ""
+    return prefix + address, queue
 
 
 def from_hash(destination: Destination) -> Source:
@@ -290,7 +341,8 @@ def _queue_of(name: str, kind: Kind, header: str) -> str:
         raise CommandRefused(f"{header} is invalid. Invalid queue name: {name[:200]}")
     if kind is Kind.TOPIC:
         raise CommandRefused(
-            f"{header} '{name[:200]}' names a queue of the topic {address[:200]}: topics have durable subscriptions in place of queues"
+            f"{header} '{name[:200]}' names a queue of the topic {address[:200]}, which is a durable subscription here: "
+            f"SUBSCRIBE to it, and SEND to {address[:200]}, for all that subscribe"
         )
     return queue
 

@@ -146,7 +146,12 @@ class ClassicLayout:
 
 @dataclass(frozen=True, slots=True)
 class ArtemisLayout:
-    """That of Artemis: destinations as senders wrote them, ids of deliveries."""
+    """That of Artemis: destinations as senders wrote them, ids of deliveries.
+
+    :param dead: what the dead message queue is called.
+    """
+
+    dead: str
 
     def asked(self, given: Mapping[str, str]) -> Layout:
         """See :meth:`Layout.asked`."""
@@ -163,6 +168,13 @@ class ArtemisLayout:
         if delivered.token:
             pairs.append(("ack", delivered.number))
         kind = "ANYCAST" if headers.destination.kind is Kind.QUEUE else "MULTICAST"
+        origin = headers.properties.get(ORIGINAL_DESTINATION)
+        died = isinstance(origin, str) and origin != str(headers.destination)
+        if headers.destination == DMQ:
+            given = self.dead
+        elif died:
+            # It is where it is, and not where its sender sent it.
+            given = headers.destination.name
         pairs += [
             ("message-id", delivered.number),
             ("destination", given or destinations.spell(headers.destination)),
@@ -174,6 +186,13 @@ class ArtemisLayout:
             ("timestamp", str(message.timestamp)),
         ]
         pairs += _user(delivered)
+        if died and isinstance(origin, str):
+            # Before what its producer has given, as the first of repeated headers counts.
+            routed, _, name = origin.partition(":")
+            pairs.append(("_AMQ_ORIG_ADDRESS", name))
+            if routed == "queue":
+                pairs.append(("_AMQ_ORIG_QUEUE", name))
+            pairs.append(("_AMQ_ORIG_MESSAGE_ID", message.message_id))
         # What it is routed as is not for its sender to say.
         given_pairs = _given(message, destinations.spell, padded=True)
         pairs += [pair for pair in given_pairs if pair[0] != _ROUTING]

@@ -88,7 +88,7 @@ class Profile:
     :param durable_names: headers that name a durable subscription, the first that is there counts.
     :param ends_durable_in_use: UNSUBSCRIBE removes a durable subscription that the connection still
         consumes from; else that is an ERROR.
-    :param takes_one_for_none: a prefetch of 0 is one message at a time; else it is the default.
+    :param windows_in_bytes: Artemis' headers for it say how many bytes may be unacknowledged.
     :param shares_client_ids: several connections may have one client identifier, and share its
         durable subscriptions.
     :param queue_arguments: headers of SUBSCRIBE say how the queue is made that a subscription has:
@@ -149,7 +149,7 @@ class Profile:
     repeats_default_ids: bool = False
     durable_names: tuple[str, ...] = DURABLE_NAMES
     ends_durable_in_use: bool = True
-    takes_one_for_none: bool = False
+    windows_in_bytes: bool = False
     shares_client_ids: bool = False
     queue_arguments: bool = False
     durable_queues: bool = False
@@ -287,11 +287,11 @@ ARTEMIS: Final = Profile(
     default_ids=True,
     default_id="subscription/",
     tells_default_id=True,
-    takes_one_for_none=True,
+    windows_in_bytes=True,
     shares_client_ids=True,
     durable_queues=True,
     unknown_ack_is_auto=True,
-    layout=ArtemisLayout(),
+    layout=ArtemisLayout("DLQ"),
     join_acknowledgements=True,
     several_transactions=True,
     strict_acknowledgements=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
+from gateway.messaging.dead import ORIGINAL_DESTINATION
 from gateway.messaging.message import Message
 from gateway.messaging.selector.nodes import Identifier, Literal, Node
 from gateway.messaging.values import Value
@@ -30,6 +31,19 @@ HEADER_READERS: Final[dict[str, Operand]] = {
     "JMSXUserID": lambda properties, message: message.user or None,
 }
 
+
+def _original(properties: Properties, message: Message) -> Value:
+    """Where a dead message was to go, by its name alone."""
+    original = properties.get(ORIGINAL_DESTINATION)
+    return original.partition(":")[2] if isinstance(original, str) else None
+
+
+def _original_queue(properties: Properties, message: Message) -> Value:
+    original = properties.get(ORIGINAL_DESTINATION)
+    is_queue = isinstance(original, str) and original.startswith("queue:")
+    return _original(properties, message) if is_queue else None
+
+
 #: A property may have such a name, and goes before it.
 _OF_ARTEMIS: Final[dict[str, Operand]] = {
     "AMQAddress": lambda properties, message: message.headers.destination.name,
@@ -44,6 +58,11 @@ _OF_ARTEMIS: Final[dict[str, Operand]] = {
     "AMQTimestamp": lambda properties, message: message.timestamp,
     # Artemis calls what identifies a message a user's id: JMSMessageID.
     "AMQUserID": lambda properties, message: message.message_id or None,
+    "_AMQ_ORIG_ADDRESS": _original,
+    "_AMQ_ORIG_QUEUE": _original_queue,
+    "_AMQ_ORIG_MESSAGE_ID": lambda properties, message: (
+        message.message_id if ORIGINAL_DESTINATION in properties else None
+    ),
 }
 
 

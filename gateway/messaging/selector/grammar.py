@@ -125,11 +125,11 @@ def read(text: str) -> Node:
             text, 0, f"it has {len(text)} characters, and {MAX_LENGTH} are allowed"
         )
     given = text
-    if text.startswith(_CONVERTING):
+    if text.lstrip(" (").startswith(_CONVERTING):
         # Blanks in its place, so that columns are those of the text.
         text = text.replace(_CONVERTING, " " * len(_CONVERTING), 1)
     try:
-        tree: Node = _parser(text.lstrip().startswith(_HYPHENATED)).parse(text)  # type: ignore[assignment]
+        tree: Node = _parser(text.lstrip(" (").startswith(_HYPHENATED)).parse(text)  # type: ignore[assignment]
     except _Refused as refused:
         raise InvalidSelector(given, refused.column, refused.reason) from None
     except UnexpectedCharacters as error:

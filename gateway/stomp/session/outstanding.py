@@ -84,6 +84,46 @@ class Outstanding(InFlight[Message]):
         return super().clear()
 
 
+class SizedOutstanding(Outstanding):
+    """Those of one subscription whose window is in bytes.
+
+    :ivar frame: the bytes of the frame of the delivery that is added next.
+    :ivar total: those of all unsettled frames.
+    """
+
+    __slots__ = ("_sizes", "frame", "total")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frame = 0
+        self.total = 0
+        self._sizes: dict[int, int] = {}
+
+    def add(self, first: int, deliveries: Sequence[Message]) -> None:
+        super().add(first, deliveries)
+        for number in range(first, first + len(deliveries)):
+            self._sizes[number] = self.frame
+            self.total += self.frame
+
+    def pop(self, number: int) -> Message:
+        message = super().pop(number)
+        self.total -= self._sizes.pop(number)
+        return message
+
+    def restore(self, deliveries: Sequence[tuple[int, Message]]) -> None:
+        super().restore(deliveries)
+        for number, message in deliveries:
+            # Nearly that of its frame, which is gone.
+            size = message.headers.octets + len(message.body)
+            self._sizes[number] = size
+            self.total += size
+
+    def clear(self) -> list[Message]:
+        self._sizes.clear()
+        self.total = 0
+        return super().clear()
+
+
 class DeliveryOrder:
     """Counts the deliveries of a connection that are to be settled.
 

@@ -22,7 +22,12 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.message_layouts import Delivered, Layout
 from gateway.stomp.output import Output
-from gateway.stomp.session.outstanding import DeliveryOrder, OrderedOutstanding, Outstanding
+from gateway.stomp.session.outstanding import (
+    DeliveryOrder,
+    OrderedOutstanding,
+    Outstanding,
+    SizedOutstanding,
+)
 from gateway.stomp.session.receipts import Fail
 from gateway.stomp.wire import escape_header
 
@@ -85,14 +90,18 @@ class Subscription:
     :param own: what the client calls temporary destinations of its own.
     :param order: of the deliveries of the connection, where a cumulative ACK is of all of them.
     :param most: messages that may be delivered at a time, as the user has a rate; 0 for any number.
+    :param frames: bytes of frames that may be unsettled when another follows, in place of
+        ``window``; 0 where that counts. Only with a layout, and an ``ack`` of the client's.
     """
 
     __slots__ = (
+        "_asked",
         "_attempted",
         "_connected",
         "_counters",
         "_encoder",
         "_fail",
+        "_frames",
         "_fresh",
         "_fresh_octets",
         "_granted",
@@ -108,6 +117,7 @@ class Subscription:
         "_own",
         "_plain",
         "_running",
+        "_sized",
         "_subscribed",
         "_tail",
         "_transform",
@@ -157,6 +167,7 @@ class Subscription:
         own: Mapping[Destination, str] = _NONE,
         order: DeliveryOrder | None = None,
         most: int = 0,
+        frames: int = 0,
     ) -> None:
         self.number: Final = number
         self.id: Final = id
@@ -196,10 +207,14 @@ class Subscription:
         if spec.browse:
             tail = encoder.browsed_enveloped if enveloped else encoder.browsed
         self._tail: Final[Callable[[Message], bytes]] = tail
+        self._frames: Final = frames
+        self._sized: Final = SizedOutstanding() if frames else None
         #: The deliveries that the client is to settle; None where the gateway does that.
         self.outstanding: Final[Outstanding | None] = (
-            None if not counted else Outstanding() if order is None else OrderedOutstanding(order)
+            None if not counted else _outstanding(order) if self._sized is None else self._sized
         )
+        #: One delivery was asked for that has not come; where the window is in bytes.
+        self._asked = False
         #: The last delivery made, and in a transacted subscription the last acknowledged.
         self.delivered = 0
         self.acked = 0
@@ -228,7 +243,8 @@ class Subscription:
         :raises MessagingError: as ``Session.consumer``.
         """
         self.consumer = self.session.consumer(self.spec, self.deliver, self._failed)
-        self._grant(self._window, self._octets)
+        self._asked = self._sized is not None
+        self._grant(1 if self._asked else self._window, self._octets)
 
     @property
     def holds(self) -> Hold:
@@ -278,6 +294,8 @@ class Subscription:
                         number, 1 if attempts is None else attempts[at], message
                     )
                     parts.append(octets)
+                    if self._sized is not None:
+                        self._sized.frame = len(octets)
                     number += 1
             elif self._transform is not None:
                 for at, message in enumerate(messages):
@@ -347,6 +365,9 @@ class Subscription:
         self._fresh_octets += sum([len(message.body) for message in messages])
         if self.outstanding is not None:
             self.outstanding.add(first, messages)
+            if self._sized is not None:
+                self._asked = False
+                self._ask()
         if not self.is_fresh:
             self.is_fresh = True
             self._fresh.append(self)
@@ -435,12 +456,22 @@ class Subscription:
 
         Those that have followed already are subtracted.
         """
+        if self._sized is not None:
+            self._ask()
+            return
         if self._overdrawn:
             paid = min(count, self._overdrawn)
             self._overdrawn -= paid
             count -= paid
         if count and not self.closed:
             self._grant(count)
+
+    def _ask(self) -> None:
+        """Ask for the next delivery, unless the window is full."""
+        sized = self._sized
+        if sized is not None and not self._asked and not self.closed and sized.total < self._frames:
+            self._asked = True
+            self._grant(1)
 
     def unsettled(self, count: int) -> None:
         """Count settled deliveries that are outstanding again."""
@@ -461,3 +492,7 @@ class Subscription:
 
     def _failed(self, error: MessagingError) -> None:
         self._fail(error, None)
+
+
+def _outstanding(order: DeliveryOrder | None) -> Outstanding:
+    return Outstanding() if order is None else OrderedOutstanding(order)

@@ -31,17 +31,17 @@ from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
 from gateway.stomp.queue_arguments import Share, share_of, shared_name
 from gateway.stomp.refusals import CommandRefused, Refusal
-from gateway.stomp.send_plan import Resolve, routed
+from gateway.stomp.send_plan import Resolve
 from gateway.stomp.session.outstanding import DeliveryOrder
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Fail, Receipts, Ticket, forget
-from gateway.stomp.session.subscription import AUTO_WINDOW, Ack, Hold, Subscription
+from gateway.stomp.session.subscription import Ack, Hold, Subscription
 from gateway.stomp.session.transactions import Transaction, Transactions
+from gateway.stomp.session.wanted import ack_of, selector_of, source_of, windows_of
 from gateway.stomp.settings import SessionOptions
 from gateway.stomp.wire import Head, Version
 
 _MODES: Final = {Ack.AUTO: Mode.CLIENT, Ack.CLIENT: Mode.CLIENT, Ack.INDIVIDUAL: Mode.INDIVIDUAL}
-_ACKS: Final = {ack.value: ack for ack in Ack}
 
 
 class Subscriptions:
@@ -171,7 +171,7 @@ class Subscriptions:
             raise CommandRefused(
                 f"one subscription too many: {self._options.max_subscriptions} is the limit of a connection"
             )
-        ack = _ack_of(given, self._profile.unknown_ack_is_auto)
+        ack = ack_of(given, self._profile)
         self._transactions = transactions
         identifier = None if transactions.several else given.get("transaction")
         transaction = None if identifier is None else transactions.named(identifier, "SUBSCRIBE")
@@ -179,7 +179,12 @@ class Subscriptions:
         if self._profile.composites:
             texts = split_composite(text) or texts
         specs = {
-            each: self._spec(given, self._source(each, given), id, exclusive)
+            each: self._spec(
+                given,
+                source_of(each, given, self._profile, self._resolve, self._connection.exists),
+                id,
+                exclusive,
+            )
             for each, exclusive in map(split_exclusive, texts)
         }
         if len(specs) > 1 and (durable := next(iter(specs.values())).durable_name) is not None:
@@ -201,11 +206,6 @@ class Subscriptions:
             for subscription in made[1:]:
                 self._begin(subscription, None)
 
-    def _source(self, text: str, given: dict[str, str]) -> Source:
-        """What a subscription to a destination of that name receives from."""
-        text = routed(text, given, "subscription-type", self._profile)
-        return self._profile.naming.source(self._resolve(text, "destination"))
-
     def _make(
         self,
         given: dict[str, str],
@@ -224,7 +224,9 @@ class Subscriptions:
         transacted = transaction is not None and not spec.browse
         if spec.browse:
             ack = Ack.AUTO
-        window = self._window(self._prefetch(given), ack, transacted)
+        window, frames = windows_of(
+            given, ack, transacted, enveloped, self._profile, self._options.consumer_flow_limit
+        )
         self._give_back_of(spec.destination)
         self._last += 1
         if transaction is not None and transacted:
@@ -257,6 +259,7 @@ class Subscriptions:
             self._own,
             self._order,
             self._most,
+            frames,
         )
         try:
             subscription.attach()
@@ -328,6 +331,8 @@ class Subscriptions:
         destination = source.destination
         queue = destination.kind is Kind.QUEUE
         share = share_of(given, destination) if self._profile.queue_arguments else Share()
+        if source.queue:
+            share = Share(source.queue, kept=True, named=True)
         durable = share.name if share.kept else None
         shared = share.kept
         if not share.name and not (queue and self._profile.durable_queues):
@@ -341,7 +346,7 @@ class Subscriptions:
             raise ClientIdRequired(durable)
         return ConsumerSpec(
             destination,
-            selector=client_headers.selector(given),
+            selector=selector_of(given, source),
             no_local=client_headers.no_local(given) and not queue,
             durable_name=durable,
             browse=browse,
@@ -367,19 +372,6 @@ class Subscriptions:
         if name is None or self._client_id is None or not self._profile.shares_client_ids:
             return name
         return f"{self._client_id}.{name}"
-
-    def _prefetch(self, given: dict[str, str]) -> int | None:
-        if self._profile.takes_one_for_none and client_headers.is_none_ahead(given):
-            return 1
-        return client_headers.prefetch(given)
-
-    def _window(self, prefetch: int | None, ack: Ack, transacted: bool) -> int:
-        limit = self._options.consumer_flow_limit
-        if transacted:
-            return min(prefetch or limit, limit)
-        if ack is Ack.AUTO:
-            return min(prefetch or AUTO_WINDOW, AUTO_WINDOW)
-        return prefetch or limit
 
     def unsubscribe(self, head: Head, joined: Callable[[Subscription], bool]) -> None:
         """Carry UNSUBSCRIBE out.
@@ -587,14 +579,3 @@ def _refuses(error: BaseException, receipt: str | None, ticket: Ticket) -> bool:
 def _resolves_nothing(text: str, header: str) -> Destination:
     """Stand for a connection that is gone, which this would keep in memory."""
     raise CommandRefused(f"{header} '{text[:200]}' of a client that is gone")
-
-
-def _ack_of(given: dict[str, str], lenient: bool) -> Ack:
-    ack = _ACKS.get(given.get("ack", "auto"))
-    if ack is None and lenient:
-        return Ack.AUTO
-    if ack is None:
-        raise CommandRefused(
-            f"ack '{given['ack'][:40]}' is none of auto, client and client-individual"
-        )
-    return ack

@@ -271,13 +271,6 @@ def test_artemis_refuses_incomplete_names(join: Join, text: str) -> None:
     assert f"Invalid queue name: {text}" in error.text
 
 
-def test_artemis_has_no_queues_of_topics(join: Join, name: str) -> None:
-    client = join("artemis", "1.1")
-    for command, header in (("SEND", "destination-type"), ("SUBSCRIBE", "subscription-type")):
-        client.send(command, {"destination": f"{name}::q", header: "MULTICAST", "id": "s"})
-        assert "durable subscriptions" in client.expect("ERROR").text
-
-
 def test_activemq_takes_no_timestamp_that_is_none(join: Join, name: str) -> None:
     client = join("activemq")
     client.send("SEND", {"destination": f"/queue/{name}", "timestamp": "now", "receipt": "r"})
