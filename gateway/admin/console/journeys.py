@@ -12,6 +12,8 @@ from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.admin.service.search_resources import moment_of
 from gateway.messaging.errors import MessagingError
 
+#: Seconds that a page is searched for; the page is to be there within one.
+_SEARCHED_S: Final = "0.7"
 #: What the form of the search has.
 _FIELDS: Final = ("destination", "selector", "from", "to")
 
@@ -33,6 +35,7 @@ async def _search(routes: Routes, asked: AdminRequest) -> Mapping[str, object]:
     problem = ""
     if asked.text("search"):
         query = {**form, "after": asked.text("after"), "limit": str(ROWS)}
+        query["seconds"] = _SEARCHED_S
         try:
             found = await routes.perform(
                 "GET", "/v1/messages/search", AdminRequest(asked.user, query, role=asked.role)

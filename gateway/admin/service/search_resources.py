@@ -6,9 +6,12 @@
 ==============================================================================  ============================
 
 ``destination`` is ``queue:NAME`` or ``topic:NAME``; without one, all queues and durable subscriptions
-are searched. Of a topic, that is what waits in durable subscriptions. ``from`` and ``to`` are times
+are searched, and what is to be delivered later. Of a topic, that is what waits in durable
+subscriptions, and what the topic is to deliver later. Each message has its ``state``: ``waiting``;
+``paused``, where an administrator keeps it from consumers; ``pausing``, before it is delivered again;
+or ``scheduled``, with ``due_ms``. ``from`` and ``to`` are times
 in ISO 8601, in UTC if they do not say, and bound when the messages were sent. A search takes
-``seconds`` at most, 2 by default. The answer has ``messages``, ``looked_at``, and ``next``: the
+``seconds`` at most, such as 0.5, 2 by default. The answer has ``messages``, ``looked_at``, and ``next``: the
 ``after`` of a request that goes on, "" where all was looked at. ``unread`` names the places that the
 store did not read in time.
 
@@ -18,6 +21,8 @@ and ``unknown``: sentences about what cannot be known. Neither has a body.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -27,9 +32,8 @@ from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.admin.why.explain import Explanations
 from gateway.admin.why.journeys import StepTold
 from gateway.admin.why.messages import Found
-from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
-from gateway.broker.operator.searching import MessageSearch, WantedMessages, place_key
+from gateway.broker.operator.searching import FoundMessage, MessageSearch, WantedMessages, place_key
 from gateway.messaging import dead
 from gateway.messaging.errors import InvalidSelector
 from gateway.messaging.message import Message
@@ -76,14 +80,14 @@ class SearchResources:
             moment_of(request, "to"),
             request.text("after"),
             request.number("limit", 50, 1, _MOST),
-            request.number("seconds", 2, 0, _MOST_SECONDS),
+            _seconds(request),
         )
         try:
             found = await self._search.find(wanted)
         except InvalidSelector as error:
             raise Refused(str(error), "selector") from None
         return {
-            "messages": [_message_json(*each) for each in found.messages],
+            "messages": [_message_json(each) for each in found.messages],
             "looked_at": found.looked_at,
             "next": found.next,
             "unread": found.unread,
@@ -128,7 +132,19 @@ def moment_of(request: AdminRequest, name: str) -> int:
         ) from None
 
 
-def _queue_of(place: Dispatched) -> str:
+def _seconds(request: AdminRequest) -> float:
+    """:raises Refused: it is no number of seconds that a search may take."""
+    text = request.text("seconds") or "2"
+    # No sign, exponent or word such as nan.
+    seconds = float(text) if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?", text) else math.inf
+    if seconds > _MOST_SECONDS:
+        raise Refused(
+            f"seconds is {text!r}; expected a number from 0 to {_MOST_SECONDS}", "bad_request"
+        )
+    return seconds
+
+
+def _queue_of(place: object) -> str:
     return place.destination.name if isinstance(place, PhysicalQueue) else ""
 
 
@@ -137,12 +153,14 @@ def _reason(message: Message) -> object:
     return properties.get(dead.UNDELIVERED_REASON) or properties.get(dead.BRIDGE_REASON)
 
 
-def _message_json(place: Dispatched, message: Message) -> Mapping[str, object]:
-    headers = message.headers
+def _message_json(found: FoundMessage) -> Mapping[str, object]:
+    message, headers = found.message, found.message.headers
     return {
         "message_id": message.message_id,
-        "place": place_key(place),
-        "queue": _queue_of(place),
+        "place": place_key(found.place),
+        "queue": _queue_of(found.place),
+        "state": found.state,
+        "due_ms": found.due_ms,
         "timestamp_ms": message.timestamp,
         "octets": len(message.body),
         "body_type": headers.body_type.name,

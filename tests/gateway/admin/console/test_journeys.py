@@ -122,7 +122,9 @@ def test_messages_are_found_by_property_time_and_destination(served: Served) -> 
         ({"destination": "queue:none.such"}, "there is no queue:none.such"),
         ({"destination": "what:ever"}, "expected queue:NAME or topic:NAME"),
         ({"after": "x"}, "after is not where a search has stopped"),
-        ({"after": '["queue:gone", {}]'}, "queue:gone, where the search is to go on"),
+        ({"after": '["queue:gone", {}]'}, "after is not where a search has stopped"),
+        ({"after": '["queue:gone", "waiting", 3]'}, "after is not where a search has stopped"),
+        ({"after": '["queue:gone", "waiting", {}]'}, "queue:gone, where the search is to go on"),
     ],
     ids=str,
 )
@@ -132,6 +134,76 @@ def test_a_search_that_cannot_be_is_refused_and_its_form_stays(
     shown = page(served, "search", search="1", **query)
     assert re.search(rf'class="refused" role="alert">[^<]*{re.escape(text)}', shown), shown
     assert 'name="selector"' in shown
+
+
+def test_paused_and_later_messages_are_found_with_their_states(
+    pages: Pages, served: Served
+) -> None:
+    admin = Operator(served, "admin")
+    later = {"AMQ_SCHEDULED_DELAY": "10000000", "color": "green"}
+    with client(served) as sender:
+        sender.put("/queue/states.paused", "a", color="green")
+        sender.put("/queue/states.later", "b", "c", **later)
+        sender.put("/topic/states.later", "d", **later)
+        sender.put("/queue/states.again", "e", color="green")
+        sender.subscribe("/queue/states.again", ack="client-individual")
+        sender.settle("NACK", sender.message())
+        sender.sync()
+        form = {"type": "queue", "name": "states.paused", "pause": "CONSUMERS"}
+        assert "Done." in admin.send("act/pause", **form).text
+        green = {"search": "1", "selector": "color = 'green'"}
+        pages.go(f"/console/search?{urlencode(green)}")
+        cells = pages.browser.run(
+            "[...document.querySelectorAll('tbody tr')].map((one) => "
+            "[...one.querySelectorAll('td')].slice(0, 2).map((cell) => cell.innerText))"
+        )
+        told = sorted((place, re.sub(" at .*", "", state)) for place, state in cells)
+        assert told == [
+            ("queue:states.again", "pauses before it is delivered again"),
+            ("queue:states.later", "is delivered"),
+            ("queue:states.later", "is delivered"),
+            ("queue:states.paused", "waits: it is paused"),
+            ("topic:states.later", "is delivered"),
+        ]
+        assert "5 found, " in pages.text()
+        # The same by destination, and after a time that none of them was sent at.
+        for destination, count in (("queue:states.later", 2), ("topic:states.later", 1)):
+            text = page(served, "search", destination=destination, **green)
+            assert text.count("is delivered at") == count
+        text = page(served, "search", **green, **{"from": "2100-01-01T00:00"})
+        assert ", ".join(rows(text)) == ""
+
+
+@on_reactor
+async def test_a_search_among_those_of_later_goes_on_where_it_stopped(served: Served) -> None:
+    with client(served) as sender:
+        later = {"AMQ_SCHEDULED_DELAY": "10000000", "persistent": "true"}
+        sender.put("/queue/much.later", *["x"] * 600, **later)
+        sender.put("/queue/much.later", "y", persistent="true")
+    served.gateway.restart()
+    found: list[str] = []
+    after, parts = "", 0
+    while True:
+        query = {"seconds": "0", "limit": "170", "destination": "much.later", "after": after}
+        path = f"/v1/messages/search?{urlencode(query)}"
+        answer = (await ask(served.port, "GET", path, who=("vera", "vera"))).json
+        found += [f"{each['state']} {each['message_id']}" for each in answer["messages"]]
+        after, parts = answer["next"], parts + 1
+        if not after:
+            break
+    assert parts > 3
+    assert [each.split()[0] for each in found] == ["waiting", *["scheduled"] * 600]
+    assert len({*found}) == 601
+    numbers = [int(each.rpartition("-")[2]) for each in found[1:]]
+    assert numbers == sorted(numbers)
+
+
+@on_reactor
+async def test_the_seconds_of_a_search_are_a_number(served: Served) -> None:
+    for given in ("nan", "-1", "1e3", "10.5", ""):
+        path = f"/v1/messages/search?{urlencode({'seconds': given})}"
+        reply = await ask(served.port, "GET", path, who=("vera", "vera"))
+        assert reply.status == (400 if given else 200), given
 
 
 @on_reactor
