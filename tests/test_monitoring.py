@@ -272,6 +272,30 @@ def test_prometheus_raises_an_alert_of_what_is_wrong(scraped: Scraped) -> None:
     assert any("`imqcmd why dst -t q -n B`" in summary for summary in unread), unread
 
 
+def test_the_dead_of_a_queue_with_a_dead_queue_of_its_own_are_counted(scraped: Scraped) -> None:
+    options = ["-b", f"{HOST}:{scraped.gateway.port_mapper_port}", "-u", "admin", "-f"]
+    options += ["-passfile", str(scraped.gateway.directory / "etc" / "passfile")]
+    made = ["create", "dst", "-t", "q", "-n", "E", "-o", "maximumRedeliveries=0"]
+    assert imqcmd.run([*made, "-o", "deadLetterQueue=DLQ.", *options]) == 0
+
+    def dead(count: int) -> None:
+        with Client(scraped.gateway.port) as client:
+            client.store("/queue/E", b"dies")
+            client.ask("SUBSCRIBE", {"destination": "/queue/E", "id": "1", "ack": "client"})
+            client.ask("NACK", {"id": client.message().headers["ack"]})
+        shown = f'stomp_gateway_dead_queue_messages{{name="DLQ.E"}} == {count}'
+        until(lambda: scraped.query(shown), lambda: str(scraped.query(shown)))
+
+    dead(1)
+    dead(2)
+    every = [text for title, text in panels() if title == "Dead messages"]
+    [stat] = [text for text in every if text.startswith("sum(")]
+    assert float(scraped.query(stat)[0]["value"][1]) == 3
+    alert = 'ALERTS{alertname="StompGatewayDeadMessages",name="DLQ.E",alertstate="firing"}'
+    until(lambda: scraped.query(alert), lambda: str(scraped.rules()))
+    assert not scraped.query('ALERTS{alertname="StompGatewayDestinationUnread",name="DLQ.E"}')
+
+
 def test_each_summary_ends_with_a_command_that_works(scraped: Scraped) -> None:
     known = {"bridge": "orders", "link": "ab", "name": "B"}
     options = ["-b", f"{HOST}:{scraped.gateway.port_mapper_port}", "-u", "admin", "-f"]

@@ -260,6 +260,14 @@ def test_dead_in_a_queue_of_its_own(scene: Scene) -> None:
     assert "Is a Dead Message Queue" in scene.run(f"imqcmd query dst -t q -n {own}")
     findings = scene.admin.get("/v1/doctor")["findings"]
     assert any(f"{own} has messages and no consumer" in each["text"] for each in findings)
+    # The journal knows it when it is there no more.
+    scene.run(f"imqcmd purge dst -t q -n {own}")
+    told = scene.message(message["message-id"], "DEAD")
+    assert "The journal says" in told["sentence"]
+    assert told["command"] == f"imqcmd list msg -t q -n {own}"
+    with scene.client() as client:
+        client.nack(client.hold(f"/queue/{queue}", "2", ack="client-individual")[0])
+    scene.queue(own, "NO_CONSUMER")
     scene.run(f"imqcmd replay msg -t q -n {own} -limit 1")
     assert scene.id_of(queue)
 

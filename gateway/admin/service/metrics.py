@@ -379,6 +379,10 @@ _DESTINATION_COUNTERS: Final[Rows] = (
     ("octets_in", "Octets of messages that have come.", "octets_in"),
     ("octets_out", "Octets of messages that have gone.", "octets_out"),
 )
+_DEAD_GAUGES: Final[Rows] = (("messages", "Messages of a dead message queue.", "messages"),)
+_DEAD_COUNTERS: Final[Rows] = (
+    ("messages_in", "Messages that have come to a dead message queue.", "messages_in"),
+)
 _BROKER_GAUGES: Final[Rows] = (
     ("destinations", "Destinations, temporary ones too.", "destinations"),
     ("broker_messages", "Messages of all destinations, temporary ones too.", "messages"),
@@ -389,15 +393,21 @@ _BROKER_GAUGES: Final[Rows] = (
 async def destination_metrics(broker: BrokerAdministration, most: int) -> Iterable[Metric]:
     """Look at the destinations, and the sums over all of them.
 
+    Each dead message queue has two metrics more, however many destinations there are.
+
     :param most: how many destinations have metrics of their own; -1 is all of them, 0 none.
     :returns: their metrics, which are made when they are gone through.
     """
     shown, left_out = await broker.measured(most)
-    return _of_destinations(shown, left_out, await broker.broker())
+    dead_queues = await broker.dead_queues()
+    return _of_destinations(shown, left_out, dead_queues, await broker.broker())
 
 
 def _of_destinations(
-    shown: Sequence[DestinationView], left_out: int, broker: BrokerView
+    shown: Sequence[DestinationView],
+    left_out: int,
+    dead_queues: Sequence[DestinationView],
+    broker: BrokerView,
 ) -> Iterator[Metric]:
     samples = [((each.type, each.name), each) for each in shown]
     prefix, labels = "stomp_gateway_destination", ("type", "name")
@@ -405,6 +415,9 @@ def _of_destinations(
     yield from _families(CounterMetricFamily, prefix, _DESTINATION_COUNTERS, samples, labels)
     text = "Destinations that have no metrics of their own, because there are more than imq.bridge.admin.metrics.destinations."
     yield GaugeMetricFamily("stomp_gateway_destinations_left_out", text, value=left_out)
+    prefix, dead = "stomp_gateway_dead_queue", [((each.name,), each) for each in dead_queues]
+    yield from _families(GaugeMetricFamily, prefix, _DEAD_GAUGES, dead, ("name",))
+    yield from _families(CounterMetricFamily, prefix, _DEAD_COUNTERS, dead, ("name",))
     whole = [((), broker)]
     yield from _families(GaugeMetricFamily, "stomp_gateway", _BROKER_GAUGES, whole)
 

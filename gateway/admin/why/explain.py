@@ -23,6 +23,7 @@ from bridge.manager import Bridge, BridgeServiceManager
 from gateway.admin.service.bridge_resources import as_jms
 from gateway.admin.service.browsing import quoted as literal
 from gateway.admin.service.browsing import reader
+from gateway.admin.service.dead import destination_of as parsed_destination
 from gateway.admin.service.requests import Refused
 from gateway.admin.why.broker import broker_causes
 from gateway.admin.why.cause import Answer, Cause, CauseKind, command, counted, ranked, spoken
@@ -59,7 +60,7 @@ from gateway.broker.operator.views import totals
 from gateway.broker.sessions.provider import EmbeddedProvider, waiting_at
 from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import Journal
-from gateway.messaging.dead import BRIDGE_SOURCE_MESSAGE_ID
+from gateway.messaging.dead import BRIDGE_SOURCE_MESSAGE_ID, DMQ
 from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.errors import MessagingError
 from gateway.messaging.message import Message
@@ -183,7 +184,7 @@ class Explanations:
             found += [dead_cause(copy, queue, id) for queue, copy in copies]
             unknown += late
             journey = await self._journey(id)
-            found += journey_causes(journey, id)
+            found += journey_causes(journey, id, self._dead_queue_of)
             if not copies and not journey.steps:
                 found += absent_causes(broker, id, seq)
                 await self._stepwise(duplicate_causes(broker, id, found))
@@ -383,6 +384,11 @@ class Explanations:
                 if dmq.embedded and colon and kind == "queue":
                     queues[Queue(name)] = None
         return list(queues)
+
+    def _dead_queue_of(self, text: str) -> str:
+        destination = parsed_destination(text)
+        physical = None if destination is None else self._broker.find(destination)
+        return (DMQ if physical is None else physical.dead_queue).name
 
     async def _journey(self, id: str) -> Journey:
         sources = self._sources

@@ -7,7 +7,7 @@ each step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +35,7 @@ from gateway.broker.core.virtual_topics import ORIGINAL_DESTINATION
 from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import JournalStanding
 from gateway.journal.schema import Level, Step
+from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
 from gateway.messaging.xa import xid_text
@@ -288,8 +289,14 @@ def dead_cause(copy: Message, queue: Destination, id: str) -> Cause:
 # --- what the journal says
 
 
-def journey_causes(journey: Journey, id: str) -> Iterator[Cause]:
-    """Yield what became of a message, as the journal tells it."""
+def journey_causes(
+    journey: Journey, id: str, dead_queue: Callable[[str], str] = lambda destination: DMQ.name
+) -> Iterator[Cause]:
+    """Yield what became of a message, as the journal tells it.
+
+    :param dead_queue: the name of the queue that has the dead messages of a destination, which is
+        named as in the journal.
+    """
     last: dict[str, StepTold] = {}
     for each in journey.steps:
         if each.step == Step.ROUTED.value and (each.target_id or each.as_target):
@@ -334,7 +341,11 @@ def journey_causes(journey: Journey, id: str) -> Iterator[Cause]:
                 f"The journal says that it {what} at {moment(told.time_ms)}, at {told.text('destination')}{f' ({reason})' if reason else ''}{comment}.",
                 {"reason": reason},
                 "See what is dead:",
-                command("imqcmd", "list", "msg", "-t", "q", "-n", "mq.sys.dmq"),
+                command("imqbridgemgr", "list", "dead")
+                if step is Step.BURIED
+                else command(
+                    "imqcmd", "list", "msg", "-t", "q", "-n", dead_queue(told.text("destination"))
+                ),
                 told.time_ms,
             )
     taken = last.get(Step.ACKNOWLEDGED.value)

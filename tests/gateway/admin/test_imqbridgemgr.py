@@ -1079,6 +1079,7 @@ def test_metrics(live: Live) -> None:
     assert value("stomp_gateway_stomp_messages_in") >= 1
     assert value("stomp_gateway_destination_consumers", type="queue", name="in") == 1
     assert value("stomp_gateway_destination_messages", type="queue", name="mq.sys.dmq") >= 0
+    assert value("stomp_gateway_dead_queue_messages", name="mq.sys.dmq") >= 0
     assert value("stomp_gateway_destinations_left_out") == 0
     live("purge", "dead", "-f")
 
