@@ -174,6 +174,7 @@ class PlainNames:
     :param trims: blanks around a destination do not count.
     :param qualified: ``ADDRESS::NAME`` is the queue of that name, whatever its address.
     :param none_or_more: ``a.>`` of a subscription covers ``a``, too.
+    :param options: what follows a question mark is no part of a name, and means nothing.
     """
 
     def __init__(
@@ -184,7 +185,9 @@ class PlainNames:
         trims: bool = False,
         qualified: bool = False,
         none_or_more: bool = False,
+        options: bool = False,
     ) -> None:
+        self._options: Final = options
         self._none_or_more: Final = none_or_more
         self._qualified: Final = qualified
         self._trims: Final = trims
@@ -222,6 +225,8 @@ class PlainNames:
             if not text.startswith(prefix):
                 continue
             name = text[len(prefix) :].strip()
+            if self._options:
+                name = name.partition("?")[0]
             if temporary:
                 generated = _GENERATED[kind]
                 if not name.startswith(generated):

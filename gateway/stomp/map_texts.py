@@ -26,8 +26,6 @@ REFUSED: Final = frozenset(
     (
         "jms-xml",
         "jms-json",
-        "jms-object-xml",
-        "jms-object-json",
         "jms-advisory-xml",
         "jms-advisory-json",
     )

@@ -20,6 +20,7 @@ from gateway.stomp import destinations
 from gateway.stomp.header_roles import ARTEMIS_GROUP, TRANSFORMATION_ERROR, shown_as
 from gateway.stomp.map_texts import WANTED_FORMS, write_map
 from gateway.stomp.message_encoder import UnsendableBody
+from gateway.stomp.object_texts import OBJECT_FORMS, WANTED_OBJECT_FORMS, convert_object
 from gateway.stomp.rabbitmq_names import RabbitMQNames
 from gateway.stomp.wire import Version, serialize
 
@@ -73,8 +74,8 @@ class Layout(Protocol):
 class ClassicLayout:
     """That of ActiveMQ Classic: a text has no ``content-length``.
 
-    A map comes as a text where SUBSCRIBE or its SEND ask for one, and what STOMP cannot carry comes
-    without a body.
+    A map comes as a text where SUBSCRIBE or its SEND ask for one, an object in the form that
+    SUBSCRIBE asks for, and what STOMP cannot carry comes without a body.
 
     :param dead: what the dead message queue is called.
     :param transformation: what SUBSCRIBE asks for, before what the SEND did; "" for nothing.
@@ -122,6 +123,15 @@ class ClassicLayout:
         elif headers.body_type not in _CARRIED:
             body = b""
         failed = dict(headers.extras).get(TRANSFORMATION_ERROR) if headers.extras else None
+        if self.transformation and headers.body_type is BodyType.TEXT and failed is None:
+            try:
+                form, body = self._object(message)
+            except ValueError as error:
+                failed = str(error)
+            else:
+                if form:
+                    pairs.append((_TRANSFORMATION, f"jms-object-{form}"))
+                    given = [pair for pair in given if pair[0] != _TRANSFORMATION]
         if failed is not None:
             pairs.append((TRANSFORMATION_ERROR, failed))
         pairs += given
@@ -139,6 +149,20 @@ class ClassicLayout:
         if not form:
             return "", b""
         return form, write_map(decode_map(message.body), form).encode("utf-8", "replace")
+
+    def _object(self, message: Message) -> tuple[str, bytes | None]:
+        """Return the form in which an object goes out, and its text.
+
+        :returns: "" and None for what is no object, or is not asked for in a form.
+        :raises ValueError: it does not have the form that its SEND has told.
+        """
+        told = message.headers.properties.get(_TRANSFORMATION)
+        form = OBJECT_FORMS.get(told.strip().lower(), "") if isinstance(told, str) else ""
+        wanted = WANTED_OBJECT_FORMS.get(self.transformation, "")
+        if not form or not wanted:
+            return "", None
+        converted = convert_object(message.body.decode(), form, wanted)
+        return wanted, converted.encode("utf-8", "replace")
 
     def _named(self, destination: Destination, own: Mapping[Destination, str]) -> str:
         return self.dead if destination == DMQ else _spelt(destination, own)

@@ -55,6 +55,7 @@ class Profile:
     :param session_length: characters of the rest of it.
     :param tells_unasked: CONNECTED has ``version`` and ``heart-beat`` also where CONNECT has nothing
         of them.
+    :param tells_requests: ``response-id`` of CONNECTED is the ``receipt`` of CONNECT.
     :param default_user: login and passcode of clients that give neither; "" for none.
     :param pause: after how much of the promised interval a heart-beat goes to the client. By
         default half of it, so that a late one still keeps the promise.
@@ -129,6 +130,7 @@ class Profile:
     session: str = ""
     session_length: int = 32
     tells_unasked: bool = True
+    tells_requests: bool = False
     default_user: str = ""
     pause: float = 0.5
     wanted_beats: int = 0
@@ -240,9 +242,12 @@ ACTIVEMQ: Final = Profile(
     ),
     read=frozenset(("amq-msg-type", "transformation")),
     session="ID:",
+    tells_requests=True,
     default_user="guest",
     pause=0.95,
-    naming=PlainNames(bare=True, dead="ActiveMQ.DLQ", remote=True, trims=True, none_or_more=True),
+    naming=PlainNames(
+        bare=True, dead="ActiveMQ.DLQ", remote=True, trims=True, none_or_more=True, options=True
+    ),
     composites=True,
     message_types=True,
     maps=True,
@@ -267,6 +272,8 @@ ACTIVEMQ: Final = Profile(
                 "Invalid empty or 'null' Destination header",
                 "Invalid empty or 'null' Destination header\n",
             ),
+            Refusal.NOT_CONNECTED: ("Not connected.", "Not connected.\n"),
+            Refusal.NO_SUBSCRIPTION: ("No subscription matched.", "No subscription matched.\n"),
         }
     ),
 )

@@ -23,6 +23,7 @@ class Refusal(Enum):
     NO_EXCHANGE = "no exchange"
     HEADER = "header"
     NO_DELIVERY = "no delivery named"
+    NO_SUBSCRIPTION = "no subscription"
     DUPLICATE_SUBSCRIPTION = "duplicate subscription"
     DURABLE_WITHOUT_ID = "durable without id"
 

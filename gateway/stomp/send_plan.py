@@ -34,6 +34,7 @@ from gateway.stomp.header_roles import (
 )
 from gateway.stomp.map_texts import FORMS, read_map
 from gateway.stomp.map_texts import REFUSED as REFUSED_FORMS
+from gateway.stomp.object_texts import OBJECT_FORMS, check_object
 from gateway.stomp.profiles import ANYCAST, MULTICAST, OPENMQ, Profile
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 from gateway.stomp.wire import Head, ShapedHead
@@ -56,7 +57,7 @@ class SendPlan:
     :ivar expiring: there is a header about the time to live, even if it says that it is unlimited.
     :ivar envelope: the body claims to be a message in an envelope.
     :ivar copies: the headers for the other destinations, where SEND names several.
-    :ivar form: the body is a map, written in this form; "" for another body.
+    :ivar form: the ``transformation`` by which the body is a map or an object; "" for another body.
     :ivar unrouted: the destination, where it is a name alone, and what there is decides what it is
         of; "" for another.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
@@ -160,7 +161,7 @@ def plan_send(
     form = ""
     if profile.maps and head.content_length < 0 and "transformation" in given:
         asked = given["transformation"].strip().lower()
-        form = FORMS.get(asked, "")
+        form = asked if asked in FORMS or asked in OBJECT_FORMS else ""
         if asked in REFUSED_FORMS:
             extras.append((TRANSFORMATION_ERROR, f"{asked} is not supported"))
     answer, text = _reply_to(reply_to, resolve, profile)
@@ -294,13 +295,16 @@ def _is_envelope(content_type: str) -> bool:
 def mapped(form: str, each_headers: list[Headers], body: bytes) -> tuple[list[Headers], bytes]:
     """Return headers and body of the MapMessage that a text is.
 
-    A text that is no map stays as it is, and its headers say why.
+    An object stays the text that it is. So does what is no map or object, and its headers say why.
 
-    :param form: in which it is written.
+    :param form: the ``transformation`` of the SEND.
     :param each_headers: for each destination.
     """
     try:
-        encoded = encode_map(read_map(body.decode(), form))
+        if form in OBJECT_FORMS:
+            check_object(body.decode(), OBJECT_FORMS[form])
+            return each_headers, body
+        encoded = encode_map(read_map(body.decode(), FORMS[form]))
     except ValueError as error:
         why = (TRANSFORMATION_ERROR, str(error))
         return [each.replace(extras=(*each.extras, why)) for each in each_headers], body

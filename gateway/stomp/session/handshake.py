@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
+from gateway.stomp.profiles import Profile
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.session.peer import Subject
 from gateway.stomp.wire import Head, ShapedHead, Version, serialize
@@ -148,24 +149,26 @@ def renewed(head: Head, body: bytes, address: str) -> Credentials:
 
 def connected_frame(
     version: Version,
-    session: str,
-    server: str,
+    identifier: str,
+    profile: Profile,
     beats: Heartbeat,
     given: Mapping[str, str],
-    tells_unasked: bool = True,
 ) -> bytes:
     """The answer to CONNECT (STOMP 1.2, "CONNECTED Frame").
 
+    :param identifier: of the connection.
+    :param profile: which headers there are, and how they begin.
     :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers
         its own ``request-id`` as well.
-    :param tells_unasked: version and heart-beats also where CONNECT has nothing of them.
     """
-    headers = {"server": server, "session": session}
-    if tells_unasked or "heart-beat" in given:
+    headers = {"server": profile.server, "session": profile.session_of(identifier)}
+    if profile.tells_unasked or "heart-beat" in given:
         headers["heart-beat"] = f"{beats.send},{beats.receive or beats.wanted}"
-    if tells_unasked or "accept-version" in given:
+    if profile.tells_unasked or "accept-version" in given:
         headers["version"] = str(version)
     request, receipt = given.get("request-id"), given.get("receipt")
+    if request is None and profile.tells_requests:
+        request = receipt
     if request is not None:
         headers["response-id"] = headers["receipt-id"] = request
     if receipt is not None:

@@ -416,14 +416,7 @@ class Session:
         self._was_connected = True
         self._counters.frames_out += 1
         self._output.add(
-            handshake.connected_frame(
-                self.version,
-                profile.session_of(self.identifier),
-                profile.server,
-                beats,
-                head.headers,
-                profile.tells_unasked,
-            )
+            handshake.connected_frame(self.version, self.identifier, profile, beats, head.headers)
         )
         self.state = State.CONNECTED
         self._peer.accepted(self.version, profile.pause_of(beats.send), beats.receive)

@@ -394,16 +394,16 @@ class Subscriptions:
             if self._needs_id:
                 raise CommandRefused("UNSUBSCRIBE without id, which STOMP 1.1 and 1.2 require")
             if text is None:
-                raise CommandRefused(
-                    "UNSUBSCRIBE without id and without destination: one of them is required"
-                )
+                why = "UNSUBSCRIBE without id and without destination: one of them is required"
+                raise CommandRefused(why)
             id = self._profile.default_id + text
             if self._profile.repeats_default_ids:
                 id = self._last_of(id, more=False)
         subscription = self._by_id.get(id)
         if subscription is None:
             raise CommandRefused(
-                f"UNSUBSCRIBE with id '{id[:100]}', which no subscription of this connection has"
+                f"UNSUBSCRIBE with id '{id[:100]}', which no subscription of this connection has",
+                refusal=Refusal.NO_SUBSCRIPTION,
             )
         for each in (subscription, *self._beside.pop(id, ())):
             self._end(each, at_once=False, joined=joined(each))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from tests.conformance.client import Client
 from tests.conformance.profiles.conftest import Join
 
 
@@ -102,6 +105,57 @@ def test_activemq_makes_maps_of_texts(
         assert "transformation-error" not in message
 
 
+POJO_XML = "<pojo><name>Dejan</name><city>Belgrade</city></pojo>"
+POJO_JSON = '{"pojo":{"name":"Dejan","city":"Belgrade"}}'
+
+
+@pytest.mark.parametrize(
+    ("sent", "body", "asked", "form", "comes"),
+    [
+        ("jms-object-json", POJO_JSON, "jms-object-xml", "jms-object-xml", POJO_XML),
+        ("jms-object-xml", POJO_XML, "jms-object-json", "jms-object-json", POJO_JSON),
+        ("jms-object-xml", POJO_XML, "jms-json", "jms-object-json", POJO_JSON),
+        ("jms-object-json", POJO_JSON, "jms-xml", "jms-object-xml", POJO_XML),
+        ("jms-object-xml", POJO_XML, "", "jms-object-xml", POJO_XML),
+        ("jms-object-xml", POJO_XML, "unknown", "jms-object-xml", POJO_XML),
+    ],
+)
+def test_activemq_turns_objects_into_the_form_that_is_asked_for(
+    join: Join, name: str, sent: str, body: str, asked: str, form: str, comes: str
+) -> None:
+    client = join("activemq")
+    client.subscribe(f"/queue/{name}", **({"transformation": asked} if asked else {}))
+    for number in range(20):
+        headers = {"destination": f"/queue/{name}", "transformation": sent, "n": str(number)}
+        client.send("SEND", headers, body)
+    for number, message in enumerate(client.messages(20)):
+        assert (message["transformation"], message["n"]) == (form, str(number))
+        assert "".join(message.text.split()) == comes
+        assert "transformation-error" not in message
+
+
+def test_what_another_profile_calls_an_object_comes_as_it_is(join: Join, name: str) -> None:
+    client = join("activemq")
+    client.subscribe(f"/queue/{name}", transformation="jms-json")
+    sent = {"destination": f"/queue/{name}", "transformation": "jms-object-xml"}
+    join("openmq").send("SEND", sent, "Hello World")
+    message = client.message()
+    assert message.text == "Hello World"
+    assert "no XML" in message["transformation-error"]
+
+
+def test_activemq_words_two_errors_as_its_clients_compare_them(
+    join: Join, dial: Callable[[str], Client]
+) -> None:
+    client = join("activemq")
+    client.send("UNSUBSCRIBE", {"id": "nowhere"})
+    assert client.expect("ERROR")["message"] == "No subscription matched."
+    client.sync()
+    stranger = dial("activemq")
+    stranger.send("SUBSCRIBE", {"id": "1", "destination": "/queue/any"})
+    assert stranger.expect("ERROR")["message"] == "Not connected."
+
+
 def test_other_profiles_read_no_maps(join: Join, name: str) -> None:
     client = join("openmq")
     client.subscribe(f"/queue/{name}")
@@ -118,7 +172,8 @@ def test_other_profiles_read_no_maps(join: Join, name: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "body"),
     [
-        ("jms-object-xml", "<object/>"),
+        ("jms-object-xml", "Hello World"),
+        ("jms-object-json", "<object/>"),
         ("jms-map-xml", "Hello World"),
         ("jms-map-json", '{"city":"Belgrade"}'),
         ("jms-json", JSON),

@@ -61,6 +61,14 @@ def test_heart_beat_wanted(join: Join, profile: str, cell: str) -> None:
     client.sync()
 
 
+@row("``response-id`` of CONNECTED to ``receipt`` of CONNECT", activemq="is that", others="none")
+def test_receipt(join: Join, profile: str, cell: str) -> None:
+    connected = join(profile, receipt="7").connected
+    assert connected is not None
+    assert connected["receipt-id"] == "7"
+    assert connected.headers.get("response-id", "none") == ("7" if cell == "is that" else "none")
+
+
 @row("heart-beats go out after", activemq="nearly the interval", others="half the interval")
 def test_heart_beats(join: Join, profile: str, cell: str) -> None:
     client = join(profile, heart_beat="0,800")

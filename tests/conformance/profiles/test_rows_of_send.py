@@ -171,3 +171,23 @@ def test_padding(join: Join, name: str, version: str, profile: str, cell: str) -
     message = client.message()
     assert message[" odd  " if cell == "stay" else "_odd__"] == " value "
     assert "forged" not in message.headers.values()
+
+
+@row(
+    "``/queue/a?consumer.priority=1``",
+    activemq="is ``/queue/a``",
+    rabbitmq="is one name",
+    others="ERROR",
+)
+def test_options(join: Join, name: str, profile: str, cell: str) -> None:
+    client = join(profile)
+    text = f"/queue/{name}?consumer.priority=1"
+    client.send("SUBSCRIBE", {"id": "1", "destination": text, "receipt": "r"})
+    if cell == "ERROR":
+        assert client.expect("ERROR")["receipt-id"] == "r"
+        return
+    client.expect("RECEIPT")
+    named = text if cell == "is one name" else f"/queue/{name}"
+    client.send("SEND", {"destination": named}, "1")
+    client.send("SEND", {"destination": text}, "2")
+    assert [each["destination"] for each in client.messages(2)] == [named] * 2
