@@ -110,11 +110,11 @@ class Broker:
             self.rows,
             spills=spills,
             most_rollbacks=options.most_rollbacks,
+            moves_groups=options.moves_groups,
         )
         self.store_id = store_id
         #: Properties that the settings give, by destination.
-        self.configured = dict(options.destinations)
-        self.configured.setdefault(DMQ, DMQ_PROPERTIES)
+        self.configured = dict([(DMQ, DMQ_PROPERTIES), *options.destinations])
         self.destinations: dict[Destination, PhysicalQueue | PhysicalTopic] = {}
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
         #: Those that are shared and not durable, in the same way.

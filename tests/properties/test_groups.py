@@ -123,6 +123,8 @@ class Groups(RuleBasedStateMachine):
         self.receivers: list[_Receiver] = []
         #: Who has each group, and whether another may have it next.
         self.owner: dict[str, _Receiver] = {}
+        #: Groups that a consumer had when another one came, which may get them.
+        self.may_move: set[str] = set()
         #: Groups that were ended while their consumer still had messages of them.
         self.ended: set[str] = set()
         self.paused = False
@@ -143,7 +145,9 @@ class Groups(RuleBasedStateMachine):
         if group not in self.ended:
             assert not others, f"{others} have messages of {group}, too"
             if before is not None and before is not receiver and self.most_idle > 100:
-                assert before not in self.receivers, f"{group} has left a consumer that is there"
+                assert before not in self.receivers or group in self.may_move, (
+                    f"{group} has left a consumer that is there"
+                )
             earlier = [
                 each
                 for each in self.sent[: sent.number]
@@ -154,7 +158,10 @@ class Groups(RuleBasedStateMachine):
             ]
             assert not earlier, f"{sent} comes before {earlier}"
         if self.most_idle > 100:
-            assert first == (before is not receiver), "told of the first of each group"
+            if first:
+                assert before is not receiver or group in self.may_move, "told that it is the first"
+                self.may_move.discard(group)
+            assert first or before is receiver, "not told that it is the first"
         self.owner[group] = receiver
         if sent.last:
             del self.owner[group]
@@ -206,6 +213,8 @@ class Groups(RuleBasedStateMachine):
     )
     @precondition(lambda self: len(self.receivers) < 4)
     def subscribe(self, mode: Mode, red: bool, wild: bool, credit: int) -> None:
+        if not red:
+            self.may_move.update(self.owner)
         receiver = _Receiver(self, mode, red, wild)
         self.receivers.append(receiver)
         receiver.credit += credit
@@ -326,6 +335,9 @@ class Groups(RuleBasedStateMachine):
                 if sent.where != "waiting" or not receiver.wants(sent):
                     continue
                 owner = groups.owner(sent.group) if groups and sent.group else None
+                if groups and owner is not None and groups.moves(sent.group):
+                    assert any(self._has(each, sent.group) for each in self.receivers)
+                    continue
                 of_receiver = owner is not None and (
                     owner is receiver.consumer
                     or getattr(owner, "pattern", None) is receiver.consumer

@@ -130,6 +130,21 @@ def test_an_exclusive_consumer_has_left_and_not_settled(scene: Scene) -> None:
         assert scene.cause("EXCLUSIVE_CONSUMER", "connection", id=number)["figures"]["waiting"] == 1
 
 
+def test_the_consumer_of_a_group_gives_it_up(scene: Scene) -> None:
+    queue = name()
+    with scene.client() as has, scene.client() as late:
+        has.subscribe(f"/queue/{queue}", ack="client")
+        for group in ("g1", "g2"):
+            scene.put(f"/queue/{queue}", "a", JMSXGroupID=group)
+        has.messages(2)
+        late.subscribe(f"/queue/{queue}", ack="client")
+        for group in ("g1", "g2"):
+            scene.put(f"/queue/{queue}", "b", JMSXGroupID=group)
+        cause = scene.queue(queue, "MESSAGE_GROUP")
+        assert "which gives them up to one that came later" in cause["sentence"]
+        assert (cause["figures"]["groups"], cause["figures"]["waiting"]) == (1, 1)
+
+
 def test_the_consumer_of_a_group_takes_no_more(scene: Scene) -> None:
     queue = name()
     with scene.client(client_id=f"group-{queue}") as has, scene.client() as idle:

@@ -342,26 +342,29 @@ def group_causes(
     consumers: Sequence[Holder],
     sample: Sequence[Message],
 ) -> list[Cause]:
-    """Return whether what waits is of groups whose consumer takes no more.
+    """Return whether what waits is of groups that no consumer takes now.
 
     :param consumers: all that the queue has; the place may be one of them only.
     :param sample: of what waits.
     """
     if groups is None:
         return []
-    waiting: dict[EmbeddedConsumer, dict[str, int]] = {}
+    waiting: dict[tuple[EmbeddedConsumer, bool], dict[str, int]] = {}
     for message in sample:
-        owner = groups.owner(message.headers.group) if message.headers.group else None
+        group = message.headers.group
+        owner = groups.owner(group) if group else None
         if owner is not None:
-            of_owner = waiting.setdefault(owner, {})
-            of_owner[message.headers.group] = of_owner.get(message.headers.group, 0) + 1
+            of_owner = waiting.setdefault((owner, groups.moves(group)), {})
+            of_owner[group] = of_owner.get(group, 0) + 1
     causes = []
-    for owner, counts in waiting.items():
+    for (owner, moves), counts in waiting.items():
         holder = next((each for each in consumers if each.consumer is owner), None)
-        if holder is not None and not without_credit(owner) and not _stopped(holder):
+        stuck = holder is not None and (without_credit(owner) or _stopped(holder))
+        if holder is not None and not stuck and not moves:
             continue
         count = sum(counts.values())
-        who = "a consumer that has left" if holder is None else f"{holder.who}, which takes no more"
+        does = "gives them up to one that came later" if moves else "takes no more"
+        who = "a consumer that has left" if holder is None else f"{holder.who}, which {does}"
         advice, remedy = (
             ("See who is connected:", command("imqcmd", "list", "cxn"))
             if holder is None

@@ -69,6 +69,7 @@ class Changes:
     :param removal_over: told when something has left a destination that was removed.
     :param spills: whether messages that memory has no room for can live in the store only.
     :param most_rollbacks: tries after which a message is dead; 0 for no bound.
+    :param moves_groups: whether groups of messages may go to a consumer that comes later.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Changes:
         *,
         spills: bool,
         most_rollbacks: int,
+        moves_groups: bool,
     ) -> None:
         self.idle: Callable[[Destined], None] = idle
         self.removal_over: Callable[[Destined], None] = removal_over
@@ -99,6 +101,7 @@ class Changes:
         self._rows = rows
         self.spills = spills
         self.most_rollbacks = most_rollbacks
+        self.moves_groups = moves_groups
         #: For messages that ask to be delivered later; set by the broker.
         self.later: Later | None = None
         #: Some message has asked for that since the start. Until then none is looked at for it.

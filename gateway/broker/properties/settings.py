@@ -66,6 +66,12 @@ MAX_ROLLBACKS: Final = Setting(
     0,
     "Rollbacks, aborts and lost connections after which a message is dead; 0 is no limit",
 )
+MOVES_GROUPS: Final = Setting(
+    "imq.messageGroups.rebalance",
+    Boolean(),
+    True,
+    "Whether a consumer that comes later gets its part of the message groups that others have, once they have settled what they have of them",
+)
 TRANSACTION_MESSAGES: Final = Setting(
     "imq.transaction.producer.maxNumMsgs",
     Integer(1),
@@ -343,6 +349,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     MAX_SIZE,
     EXPIRATION_INTERVAL,
     MAX_ROLLBACKS,
+    MOVES_GROUPS,
     TRANSACTION_MESSAGES,
     TRANSACTION_OCTETS,
     TRANSACTION_ACKNOWLEDGEMENTS,
@@ -403,6 +410,7 @@ class BrokerOptions:
     max_size: int = 70 * 1024 * 1024
     expiration_interval: int = 60
     most_rollbacks: int = 0
+    moves_groups: bool = MOVES_GROUPS.default
     transaction_messages: int = 10_000
     transaction_octets: int = 256 * 1024 * 1024
     transaction_acknowledgements: int = 100_000
@@ -452,6 +460,7 @@ def broker_options(settings: Settings, name: str) -> BrokerOptions:
         max_size=settings[MAX_SIZE],
         expiration_interval=settings[EXPIRATION_INTERVAL],
         most_rollbacks=settings[MAX_ROLLBACKS],
+        moves_groups=settings[MOVES_GROUPS],
         transaction_messages=settings[TRANSACTION_MESSAGES],
         transaction_octets=settings[TRANSACTION_OCTETS],
         transaction_acknowledgements=settings[TRANSACTION_ACKNOWLEDGEMENTS],

@@ -134,6 +134,8 @@ class Dispatch:
             self._share(place)
         if consumer.selector is not None or self._barred or self.groups is not None:
             self._cursors[consumer] = Cursor(self.backlog)
+        if self.groups is not None and self.groups.join(consumer, self.consumers):
+            self._look_again(place, None)
         place.wake()
 
     def leave(self, place: QueueOrSubscription, consumer: EmbeddedConsumer) -> None:
@@ -172,7 +174,7 @@ class Dispatch:
 
     def _group(self) -> None:
         """Messages have groups: each consumer looks for its own from now on."""
-        self.groups = Groups(self._has_looked_at, self.most_idle_groups)
+        self.groups = Groups(self._has_looked_at, self.most_idle_groups, self.changes.moves_groups)
         for consumer in self.consumers:
             self._cursors.setdefault(consumer, Cursor(self.backlog))
 
@@ -203,8 +205,7 @@ class Dispatch:
         """These are with no consumer any more: what has waited for that may go."""
         if self.exclusive is not None and self.exclusive.back(messages):
             self._share(place)
-        groups = self.groups
-        if groups is None:
+        if (groups := self.groups) is None:
             return
         for consumer in groups.back(messages):
             reached = self._left.get(consumer)

@@ -6,6 +6,10 @@ that is there, and wait while it has no credit. When it leaves, its groups are f
 of them is settled or given back, so that no two consumers have messages of one group. The last
 message of a group (a negative ``JMSXGroupSeq``) frees it at once.
 
+When a consumer comes, those that have more than their part of the groups give some up: at once those
+of which they have no messages, and the others when they have settled what they have, until when the
+rest of the group waits.
+
 A group of which a consumer has messages is never forgotten, nor one whose messages wait for it.
 Of the others, those used last are remembered, up to :data:`MOST_IDLE`: however many groups there
 are, the table does not grow beyond that and what the consumers have.
@@ -30,7 +34,17 @@ _TRIED: Final = 3
 class Group:
     """One group, while it is a consumer's."""
 
-    __slots__ = ("closed", "consumer", "first", "id", "left", "outstanding", "passed", "unwanted")
+    __slots__ = (
+        "closed",
+        "consumer",
+        "first",
+        "id",
+        "left",
+        "moves",
+        "outstanding",
+        "passed",
+        "unwanted",
+    )
 
     def __init__(self, id: str, consumer: EmbeddedConsumer) -> None:
         self.id: Final = id
@@ -41,6 +55,8 @@ class Group:
         self.first = True
         #: The consumer has left, and is yet to settle or give back what it has.
         self.left = False
+        #: It is free once the consumer has settled or given back what it has.
+        self.moves = False
         #: Its last message was given to the consumer.
         self.closed = False
         #: By priority, the last message that another consumer has passed by, as it is for this one.
@@ -54,6 +70,7 @@ class Groups:
 
     :param passed: whether a consumer has looked at the message of a priority and seq.
     :param most_idle: groups that are remembered although no consumer has messages of them.
+    :param moves: whether groups may go to a consumer that comes later.
     """
 
     __slots__ = (
@@ -63,6 +80,7 @@ class Groups:
         "_handed",
         "_idle",
         "_most_idle",
+        "_moves",
         "_passed",
         "_promised",
         "closing",
@@ -71,10 +89,14 @@ class Groups:
     )
 
     def __init__(
-        self, passed: Callable[[EmbeddedConsumer, int, int], bool], most_idle: int = MOST_IDLE
+        self,
+        passed: Callable[[EmbeddedConsumer, int, int], bool],
+        most_idle: int = MOST_IDLE,
+        moves: bool = True,
     ) -> None:
         self._passed = passed
         self._most_idle = most_idle
+        self._moves = moves
         self._by_id: dict[str, Group] = {}
         #: Those without outstanding messages, the one unused for longest first.
         self._idle: dict[str, Group] = {}
@@ -112,6 +134,11 @@ class Groups:
         found = self._by_id.get(group)
         return None if found is None else found.consumer
 
+    def moves(self, group: str) -> bool:
+        """Whether a group waits for its consumer, to go to another."""
+        found = self._by_id.get(group)
+        return found is not None and found.moves
+
     def begin(self) -> None:
         """A new round of handing out begins: who has credit is to be asked again."""
         self._candidates = None
@@ -140,6 +167,8 @@ class Groups:
                 passed[priority] = message.seq
             if group.consumer.selector is not None and not group.consumer.wants(message):
                 group.unwanted = True
+            return False
+        if group.moves:
             return False
         if not group.outstanding:
             self._idle.pop(id, None)
@@ -188,7 +217,7 @@ class Groups:
     def back(self, messages: Sequence[Message]) -> list[EmbeddedConsumer]:
         """These are with no consumer any more: settled, or given back.
 
-        :returns: consumers that have left and whose groups, or some of them, are free now.
+        :returns: consumers that have left or give up groups, of which some are free now.
         """
         freed: list[EmbeddedConsumer] = []
         handed = self._handed
@@ -199,7 +228,7 @@ class Groups:
             group.outstanding -= 1
             if group.outstanding or group.closed:
                 continue
-            if group.left:
+            if group.left or group.moves:
                 self._forget(group)
                 if group.consumer not in freed:
                     freed.append(group.consumer)
@@ -207,6 +236,34 @@ class Groups:
                 self._idle[group.id] = group
                 self._trim()
         return freed
+
+    def join(self, consumer: EmbeddedConsumer, consumers: Sequence[EmbeddedConsumer]) -> bool:
+        """A consumer has come: it gets its part of the groups.
+
+        One with a selector gets none that others have, as it may not want them.
+
+        :param consumers: all that there are now.
+        :returns: whether groups are free now.
+        """
+        if not self._moves or consumer.selector is not None:
+            return False
+        part = -(-len(self._by_id) // len(consumers))
+        over = {each: count - part for each, count in self._counts.items() if count > part}
+        if not over:
+            return False
+        for group in self._by_id.values():
+            if group.moves and group.consumer in over:
+                over[group.consumer] -= 1
+        free = False
+        for group in [*self._idle.values(), *self._by_id.values()]:
+            if over.get(group.consumer, 0) <= 0 or group.left or group.moves:
+                continue
+            over[group.consumer] -= 1
+            group.moves = True
+            if not group.outstanding:
+                free = True
+                self._forget(group)
+        return free
 
     def leave(self, consumer: EmbeddedConsumer) -> bool:
         """A consumer receives no more: its groups are free, or will be.

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.broker.core.delivery.groups import MOST_IDLE
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message, VariedHeaders
 from gateway.messaging.provider import Session
@@ -38,6 +39,57 @@ def test_a_group_stays_with_its_consumer_and_groups_are_spread(
         for group in "abcdef":
             mine = [body for body in inbox.texts if body[0] == group]
             assert mine == sorted(mine)
+
+
+def test_a_consumer_that_comes_gets_its_part_of_the_groups(
+    stepped: Stepped, session: Session
+) -> None:
+    first = stepped.consume(session, Q)
+    session.send([of(group, f"{group}0") for group in "abcdef"])
+    stepped.run_reactor()
+    # It has a, b and c to acknowledge yet.
+    first.consumer.acknowledge([4, 5, 6])
+    second = stepped.consume(session, Q)
+    for number in (1, 2):
+        session.send([of(group, f"{group}{number}") for group in "abcdef"])
+        stepped.run_reactor()
+    assert sorted(second.texts) == ["d1", "d2", "e1", "e2", "f1", "f2"]
+    assert first.texts[6:] == ["a1", "b1", "c1", "a2", "b2", "c2"]
+
+
+def test_a_group_moves_when_its_consumer_has_settled_what_it_has(
+    stepped: Stepped, session: Session
+) -> None:
+    first = stepped.consume(session, Q)
+    session.send([of(group, f"{group}{number}") for group in "ab" for number in range(2)])
+    stepped.run_reactor()
+    second = stepped.consume(session, Q)
+    session.send([of(group, f"{group}{number}") for group in "ab" for number in (2, 3)])
+    stepped.run_reactor()
+    # One of the two groups waits for that.
+    moving = ({"a", "b"} - {body[0] for body in first.texts[4:]}).pop()
+    assert (len(first.texts), second.texts) == (6, [])
+    held = [n for n, body in enumerate(first.texts, 1) if body[0] == moving]
+    first.consumer.acknowledge(held[:1])
+    stepped.run_reactor()
+    assert second.texts == []
+    first.consumer.acknowledge(held[1:])
+    stepped.run_reactor()
+    assert second.texts == [f"{moving}2", f"{moving}3"]
+
+
+def test_groups_stay_where_they_are_if_told_so(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, BrokerOptions(moves_groups=False))
+    session = stepped.session()
+    first = stepped.consume(session, Q)
+    session.send([of(group, f"{group}0") for group in "abcd"])
+    stepped.run_reactor()
+    first.consumer.acknowledge([1, 2, 3, 4])
+    second = stepped.consume(session, Q)
+    session.send([of(group, f"{group}1") for group in "abcd"])
+    session.send([of("e", "e0")])
+    stepped.run_reactor()
+    assert (len(first.texts), second.texts) == (8, ["e0"])
 
 
 def test_a_group_whose_consumer_has_no_credit_waits_while_others_flow(
