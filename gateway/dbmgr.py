@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
-from time import gmtime, strftime
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -386,7 +385,7 @@ def recover(chosen: Chosen, force: bool) -> None:
         _describe(loss)
         if not force:
             click.confirm("Give this up?", abort=True, err=True)
-        aside = layout.directory / strftime("store.%Y%m%dT%H%M%SZ", gmtime())
+        aside = layout.aside()
         count = salvage.recover(path, loss, str(aside))
     click.echo(f"The store has {count} persistent messages. The files as they were are in {aside}")
 
@@ -416,7 +415,7 @@ def recreate(chosen: Chosen, force: bool) -> None:
                 err=True,
             )
         make_directory(layout.store)
-        aside = layout.directory / strftime("store.%Y%m%dT%H%M%SZ", gmtime())
+        aside = layout.aside()
         moved = salvage.recreate(str(layout.messages), str(aside))
     click.echo(f"{layout.messages} is an empty store.")
     if moved:

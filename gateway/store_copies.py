@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from time import gmtime, strftime
 
 from bridge.xa.errors import LogDamaged
 from bridge.xa.log.contents import LogCopy
@@ -101,7 +100,7 @@ def restore(layout: Layout, folder: Path, work: Work, confirm: Confirm) -> str:
     with layout.lock():
         come = _coming(layout, folder)
         confirm(f"Replace all that is in {layout.messages}, by what {source} has?")
-        aside = layout.directory / strftime("store.%Y%m%dT%H%M%SZ", gmtime())
+        aside = layout.aside()
         count, moved = online.restore(str(source), str(layout.messages), str(aside), work)
         opening.mark_as_made(str(layout.store_made))
         for name, log in come.items():

@@ -15,7 +15,9 @@ import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
+from time import gmtime, strftime
 from types import TracebackType
 
 from gateway.instance import properties
@@ -177,6 +179,13 @@ class Layout:
         :raises InvalidName: ``bridge`` cannot be a directory's name.
         """
         return self.bridge(bridge) / transaction_log_name(bridge)
+
+    def aside(self) -> Path:
+        """Return a new folder's name, for former files of the store."""
+        name = strftime("store.%Y%m%dT%H%M%SZ", gmtime())
+        # There may be one of this second.
+        names = chain((name,), (f"{name}.{number}" for number in count(2)))
+        return next(path for path in map(self.directory.joinpath, names) if not path.exists())
 
     @property
     def exists(self) -> bool:

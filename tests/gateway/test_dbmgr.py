@@ -374,3 +374,8 @@ def test_a_missing_log_is_given_up_when_asked(tool: Tool, killed: Killed, tmp_pa
     assert code == 0
     assert "The store has 0 persistent messages" in said
     assert tool.opened()["index"] == []
+
+
+def test_former_stores_of_one_second_are_all_kept(tool: Tool, history: History) -> None:
+    assert [tool("recreate", "-f")[0] for _ in range(3)] == [0, 0, 0]
+    assert len([*tool.layout.directory.glob("store.*Z*")]) == 3
