@@ -6,15 +6,26 @@ from typing import Final
 
 #: Pages of which each block is run.
 PAGES: Final = (
+    "amqp",
     "bridgemgr",
     "console",
+    "front",
+    "groups",
     "imqcmd",
     "imqdbmgr",
     "installation",
     "journal",
+    "operations",
     "production",
+    "profiles",
+    "stomp",
+    "users",
+    "virtual_topics",
+    "websocket",
+    "why",
 )
 SYNTAX: Final = "a synopsis"
+DRAWN: Final = "a drawing"
 #: Which other test runs a block, or all blocks of a language: the page, the first line, the test.
 ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("installation", "make deb"): "tests/packaging/test_debian.py",
@@ -26,6 +37,12 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "installation",
         "systemctl enable --now stomp-gateway.socket",
     ): "tests/packaging/test_debian.py",
+    ("operations", "python3 -m venv /opt/stomp-gateway"): "tests/test_wheel.py",
+    ("operations", "python3 -m pip wheel --no-deps ."): "tests/test_wheel.py",
+    (
+        "operations",
+        "INFO [gateway.stomp.connection] and 1990 more from 3 address",
+    ): "tests/gateway/stomp/test_connection_log.py",
 }
 CONTAINERS: Final = "needs Podman"
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
@@ -36,5 +53,6 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ): SYNTAX,
     ("installation", "podman build -f packaging/container/Containerfile -t stomp-g"): CONTAINERS,
     ("installation", "podman exec -it mq imqusermgr add -u alice -g users"): CONTAINERS,
+    ("front", "clients --- TCP, TLS, WebSocket --- load balancer --- gatewa"): DRAWN,
     ("imqcmd", "imqcmd SUBCOMMAND ARGUMENT [options]"): SYNTAX,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -58,6 +59,8 @@ class Machine:
         self._base["imq.bridge.admin.port"] = self._port("7677")
         self._base["imq.bridge.stomp.tls.port"] = self._ports["7673"]
         self._gateway.settings = dict(self._base)
+        #: Settings that the page needs besides.
+        self.also: tuple[str, ...] = ()
         #: What is there instead of what stands in the page.
         self.stands_for = {"/var/lib/stomp-gateway": str(folder / "var")}
         ending.callback(self._gateway.kill)
@@ -88,7 +91,7 @@ class Machine:
 
     def settings(self, *lines: str) -> None:
         """Restart the gateway with these settings instead of those before."""
-        self.writes(*lines)
+        self.writes(*self.also, *lines)
         if not self._started:
             self._start()
         assert "no effect" not in self._gateway.said, self._gateway.said
@@ -113,7 +116,9 @@ class Machine:
             self.stop()
             layout.passfile.write_text("\n".join([layout.passfile.read_text(), *secrets, ""]))
         made = [
-            line for line in layout.settings.read_text().splitlines() if line not in self._given
+            line
+            for line in layout.settings.read_text().splitlines()
+            if line not in self._given and line.partition("=")[0] not in pairs
         ]
         self._given = given
         layout.settings.write_text("\n".join([*made, *given, ""]))
@@ -122,6 +127,12 @@ class Machine:
         self._gateway.settings = rest | {
             name: value for name, value in pairs.items() if name in awaited
         }
+
+    def crashes(self) -> None:
+        """Kill the gateway."""
+        self._clients.close()
+        self._gateway.kill()
+        self._started = False
 
     @property
     def other(self) -> GatewayProcess:
@@ -161,15 +172,17 @@ class Machine:
         self._start()
 
     @contextmanager
-    def client(self, **headers: str) -> Iterator[Client]:
+    def client(
+        self, port: int = 0, tls: ssl.SSLContext | None = None, **headers: str
+    ) -> Iterator[Client]:
         """A STOMP client that is connected."""
-        with closing(Client(self.gateway.port)) as client:
+        with closing(Client(port or self.gateway.port, tls=tls)) as client:
             client.connect(**headers)
             yield client
 
-    def stays(self, **headers: str) -> Client:
+    def stays(self, port: int = 0, **headers: str) -> Client:
         """Return a STOMP client that is connected until the gateway ends."""
-        return self._clients.enter_context(self.client(**headers))
+        return self._clients.enter_context(self.client(port, None, **headers))
 
     def send(self, destination: str, *bodies: str, **headers: str) -> None:
         """Send texts, by a client that leaves then."""

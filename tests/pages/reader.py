@@ -12,9 +12,12 @@ from urllib.parse import unquote
 
 from lxml import etree
 
+from gateway.broker.security.access import DEFAULT_RULES
 from tests.conformance.client import Client, Frame
 from tests.documented_blocks import COMMANDS, Block
 from tests.end_to_end.sessions import commands
+from tests.gateway_process import ROOT
+from tests.interop.node_modules import NODE, brought
 from tests.pages import printed
 from tests.pages.terminal import Terminal, typed
 
@@ -23,7 +26,7 @@ RULE: Final = re.compile(r"(?:queue|topic|connection)\.\S+=\S+")
 #: Programs of others that pages have typed.
 OTHERS: Final = (
     *("cd", "cp", "curl", "export", "jq", "keytool", "mv", "openssl", "printf", "python", "rsync"),
-    *("chmod", "source", "systemctl", "$EDITOR", "nc", "mkdir"),
+    *("chmod", "source", "systemctl", "$EDITOR", "nc", "mkdir", "pip", "twistd"),
 )
 
 
@@ -45,6 +48,8 @@ class Reader(Terminal):
         self.came: list[Frame] = []
 
     # --- of comments
+
+    docs: Final = ROOT / "docs"
 
     def file(self, name: str) -> None:
         """The next block is this file."""
@@ -100,6 +105,25 @@ class Reader(Terminal):
         """Have the gateway run a bridge of these elements."""
         self.loads(f'<jmsbridge name="{name}">{elements}</jmsbridge>')
 
+    def node(self, script: str) -> str:
+        """Return what a program for Node.js prints that has stompjs."""
+        brought()
+        modules = NODE / "node_modules"
+        brings = f'''
+            global.WebSocket = require("{modules}/ws");
+            const StompJs = require("{modules}/@stomp/stompjs");
+        '''
+        self.keep("page.js", brings + self.here(script))
+        before, self.said = self.said, ""
+        self._run(["node page.js"])
+        said, self.said = self.said, before
+        return said
+
+    def stop(self) -> None:
+        """End the gateway in order, if it runs, when its clients have left."""
+        super().stop()
+        self.one = None
+
     # --- blocks
 
     def does(self, block: Block) -> None:
@@ -153,22 +177,16 @@ class Reader(Terminal):
         assert printed.has(self.there(self.said), text), f"\n{text}\nis not in\n{self.said}"
 
     def rules(self, lines: Sequence[str]) -> None:
-        """Give the gateway these access rules instead of its own."""
+        """Give the gateway these access rules besides those of a new instance."""
         file = self.gateway.directory / "etc" / "accesscontrol.properties"
-        always = (
-            ""
-            if any(line.startswith("connection.NORMAL") for line in lines)
-            else "connection.NORMAL.allow.user=*\n"
-        )
-        file.write_text(
-            f"version=JMQFileAccessControlModel/100\n{always}connection.ADMIN.allow.group=admin\n"
-            + "".join(f"{line}\n" for line in lines)
-        )
+        names = {line.partition("=")[0] for line in lines}
+        kept = [line for line in DEFAULT_RULES.splitlines() if line.partition("=")[0] not in names]
+        file.write_text("\n".join([*kept, *lines, ""]))
         self.reload()
 
     def frame(self, text: str) -> list[Frame]:
         """Send a frame, and wait until the gateway has dealt with it."""
-        head, _, body = text.removesuffix("^@").partition("\n\n")
+        head, _, body = self.here(text).removesuffix("^@").partition("\n\n")
         command, *lines = head.splitlines()
         headers = dict(line.split(":", 1) for line in lines)
         headers.pop("receipt", None)

@@ -12,12 +12,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
+from zipfile import ZipFile
 
 import click.termui
 import pytest
 
+import gateway
 from certs import command as imqkeytool
 from gateway import dbmgr
 from gateway.admin.cli import imqbridgemgr, imqcmd
@@ -96,7 +99,10 @@ class Terminal(Machine):
         set_variable("XDG_CONFIG_HOME", str(self.folder / "config"))
         set_variable("IMQ_VARHOME", str(self.folder / "var"))
         set_variable("PYTHONPATH", str(ROOT))
-        set_variable("EDITOR", "true")
+        # What is installed is there, and nothing is fetched or changed.
+        set_variable("PIP_NO_INDEX", "1")
+        set_variable("PIP_DRY_RUN", "1")
+        set_variable("PIP_DISABLE_PIP_VERSION_CHECK", "1")
         set_variable("PATH", f"{self._commands()}:{os.environ['PATH']}")
         self._patch.chdir(self.folder)
         self._patch.setattr(click.termui, "hidden_prompt_func", lambda prompt: self.PASSCODE)
@@ -105,12 +111,23 @@ class Terminal(Machine):
     def _commands(self) -> Path:
         made = self.folder / "bin"
         made.mkdir()
-        programs = {
-            name: f"-c 'from {module} import main; main()'" for name, module in _MODULES.items()
+        # The ports are those of this machine, not of others that use it.
+        ports = " ".join(f"-D{name}={value}" for name, value in self._gateway.settings.items())
+        commands = {
+            "python": ("", ""),
+            "python3": ("", ""),
+            "pip": ("-m pip", ""),
+            "nc": (f"{ROOT}/tests/pages/nc.py", ""),
+            "twistd": ("-c 'from twisted.scripts.twistd import run; run()'", ports),
         }
-        for name, arguments in {**programs, "python": "", "python3": ""}.items():
+        for name, module in _MODULES.items():
+            main = f"-c 'from {module} import main; main()'"
+            commands[name] = (main, ports if name == "stomp-gateway" else "")
+        for name, (before, after) in commands.items():
             file = made / name
-            file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n')
+            file.write_text(
+                f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {before} "$@" {after}\n'
+            )
             file.chmod(0o755)
         return made
 
@@ -126,6 +143,15 @@ class Terminal(Machine):
         """
         self._follows = what
         self._meanwhile = meanwhile
+
+        """Have a wheel in the folder that has only what it needs."""
+        """Have a wheel in the folder that says what the package needs, and has nothing in it."""
+        name = f"stomp_gateway-{gateway.__version__}"
+        text = distribution("stomp-gateway").read_text("METADATA") or ""
+        with ZipFile(self.folder / f"{name}-py3-none-any.whl", "w") as made:
+            made.writestr(f"{name}.dist-info/METADATA", text)
+            made.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            made.writestr(f"{name}.dist-info/RECORD", "")
 
     def cd(self, folder: str) -> None:
         """Go into a folder."""
