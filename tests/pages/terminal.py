@@ -144,8 +144,8 @@ class Terminal(Machine):
         self._follows = what
         self._meanwhile = meanwhile
 
-        """Have a wheel in the folder that has only what it needs."""
-        """Have a wheel in the folder that says what the package needs, and has nothing in it."""
+    def wheel(self) -> None:
+        """Have a wheel in the folder that has metadata only."""
         name = f"stomp_gateway-{gateway.__version__}"
         text = distribution("stomp-gateway").read_text("METADATA") or ""
         with ZipFile(self.folder / f"{name}-py3-none-any.whl", "w") as made:
