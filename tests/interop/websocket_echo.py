@@ -9,6 +9,7 @@ Run it with a port of the loopback.
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any, Final
 
 from twisted.internet import reactor
@@ -67,6 +68,10 @@ class Heads:
         self._left = int.from_bytes(octets[2 : 2 + width], "big") if width else short
 
 
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)
+
+
 class Echo(Protocol):
     """One client."""
 
@@ -83,11 +88,11 @@ class Echo(Protocol):
         try:
             if self._websocket.agreed is None:
                 # A client waits for the answer before it sends frames.
-                self._websocket.receive(data)
+                self._websocket.receive(data, _now_ms())
                 transport.writeSequence(self._websocket.sent(()))
                 return
             for piece, ended in self._heads.cut(data):
-                self._message.append(self._websocket.receive(piece))
+                self._message.append(self._websocket.receive(piece, _now_ms()))
                 transport.writeSequence(self._websocket.sent(()))
                 if self._websocket.closed_by_client:
                     self._end(Code.NORMAL, "")

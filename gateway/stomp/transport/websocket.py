@@ -82,7 +82,7 @@ class WebSocketConnection(StompConnection):
         websocket = self._websocket
         with self._turn:
             try:
-                carried = websocket.receive(data)
+                carried = websocket.receive(data, self._turn.timer_ms)
             except UpgradeRefused as refused:
                 self._come_from(refused.headers)
                 self.session.log.mismatched(str(refused))
@@ -165,8 +165,13 @@ class WebSocketConnection(StompConnection):
         self._send_due()
         super().finish()
 
+    def _drained(self) -> None:
+        super()._drained()
+        self._send_due()
+
     def _send_due(self) -> None:
-        if self._websocket.has_due:
+        # A client that does not read gets no further answers to pings until it does.
+        if self._websocket.has_due and not (self.output.unsent and self._websocket.can_wait):
             # It goes before the next octets, of which there need not be any.
             self.output.add(b"")
 

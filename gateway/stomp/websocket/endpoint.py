@@ -11,13 +11,16 @@ from typing import Final
 
 from gateway.stomp.websocket import frames
 from gateway.stomp.websocket.codes import Code
-from gateway.stomp.websocket.frames import FrameReader, Opcode
+from gateway.stomp.websocket.frames import MOST_IDLE, FrameReader, Opcode
 from gateway.stomp.websocket.upgrade import Agreed, Rules, Upgrade, UpgradeRefused
 
 _CLOSE: Final = Opcode.CLOSE
 #: Octets of answers to pings that may wait. What comes then is answered in their place: the newest
 #: ping's answer is enough (RFC 6455, section 5.5.3).
 _ANSWERS: Final = 1024
+#: Frames that carry nothing, pings among them, for which a client has time again in a second.
+#: Browsers send none, and libraries one in some seconds.
+_IDLE_RATE: Final = 50
 
 
 class WebSocket:
@@ -30,6 +33,8 @@ class WebSocket:
     def __init__(self, rules: Rules) -> None:
         self._upgrade: Final = Upgrade(rules)
         self._reader: Final = FrameReader()
+        #: Until when frames that carry nothing have been allowed again.
+        self._allowed_ms = 0
         self.agreed: Agreed | None = None
         #: What is sent before the next message: the answer to the request, and those to pings.
         self._due = b""
@@ -49,13 +54,20 @@ class WebSocket:
         return bool(self._due or self._pongs) or (self._goodbye is not None and not self._ended)
 
     @property
+    def can_wait(self) -> bool:
+        """Whether nothing is due but answers to pings."""
+        return not self._due and self._goodbye is None
+
+    @property
     def closed_by_client(self) -> bool:
         """Whether the client has sent its Close frame, its last one."""
         return self._reader.closed
 
-    def receive(self, octets: bytes) -> bytes:
-        """Return what messages carry. :param octets: from the client, not empty.
+    def receive(self, octets: bytes, now_ms: int) -> bytes:
+        """Return what messages carry.
 
+        :param octets: from the client, not empty.
+        :param now_ms: the time, by a clock that never goes back.
         :raises UpgradeRefused: the request is not agreed to, and the answer is due.
         :raises WebSocketError: a frame breaks a rule.
         """
@@ -72,6 +84,10 @@ class WebSocket:
             self.agreed = agreed
             self._due += agreed.answer
             octets = agreed.rest
+        if self._reader.allowed < MOST_IDLE:
+            self._allow(now_ms)
+        else:
+            self._allowed_ms = now_ms
         carried = self._reader.receive(octets)
         if self._reader.controls:
             for control in self._reader.controls:
@@ -84,6 +100,13 @@ class WebSocket:
                     self._pongs = self._pongs + answer if few else answer
             self._reader.controls.clear()
         return carried
+
+    def _allow(self, now_ms: int) -> None:
+        """Allow more frames that carry nothing, as time has gone by."""
+        more = (now_ms - self._allowed_ms) * _IDLE_RATE // 1000
+        if more > 0:
+            self._reader.allowed = min(self._reader.allowed + more, MOST_IDLE)
+            self._allowed_ms = now_ms
 
     def sent(self, parts: Sequence[bytes]) -> list[bytes]:
         """Return what goes to the client for octets of STOMP, and what is due.

@@ -432,18 +432,38 @@ class _Silent(Protocol):
 
 
 @on_reactor
+async def test_a_flood_of_pings_ends_the_connection(serving: Serving) -> None:
+    bridge = await serving()
+    browser = await bridge.opened()
+    other = await bridge.opened()
+    for _ in range(100):
+        browser.say(*[Ping(payload=b"x" * 125)] * 100)
+    [close] = await browser.heard(CloseConnection)
+    assert close.code == 1008
+    assert "pings" in close.reason
+    other.say(_binary(b"SEND\ndestination:/queue/a\nreceipt:r\n\nlast\0"))
+    await until(lambda: bridge.provider.calls("send"))
+
+
+@on_reactor
 async def test_pings_of_a_client_that_does_not_read_pile_up_nothing(serving: Serving) -> None:
     bridge = await serving()
     browser = await bridge.opened()
+    browser.say(_binary(_SUBSCRIBE))
+    await browser.framed(1)
     transport: Any = browser.transport
     transport.pauseProducing()
-    pings = 20_000
+    size = 8_000_000
+    bridge.provider.connection.consumers[0].push(message(b"x" * size))
+    await until(lambda: bridge.service.counters.octets_out > size)
     before = bridge.service.counters.octets_out
-    for _ in range(pings // 100):
-        browser.say(*[Ping(payload=b"x" * 125)] * 100)
+    browser.say(*[Ping(payload=b"%d" % number) for number in range(150)])
     browser.say(_binary(b"SEND\ndestination:/queue/a\n\nlast\0"))
     await until(lambda: bridge.provider.calls("send"))
-    assert bridge.service.counters.octets_out - before < pings * 125 // 20
+    assert bridge.service.counters.octets_out == before
+    transport.resumeProducing()
+    # The newest is answered, when it reads.
+    await until(lambda: any(pong.payload == b"149" for pong in browser.of(Pong)))
 
 
 @on_reactor
