@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from gateway.broker.security.access import Operation
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.front.refusals import Unsupported, check_open, of_broker
+from gateway.front.refusals import Unsupported, check_open, of_broker, unreadable
 from gateway.front.routes import Routes, Way, check_gaps, check_name
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
@@ -35,7 +35,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     UnknownSubscription,
 )
-from gateway.messaging.message import Message
+from gateway.messaging.message import Message, Unreadable
 from gateway.messaging.provider import (
     Capabilities,
     Connection,
@@ -442,11 +442,11 @@ class FrontSession:
         way = connection.way_to_receive(spec)
         session = self.at(way)
         self._open[way] = None
-        consumer = FrontConsumer(connection, self, way, spec.destination, deliver)
 
         def ended(error: MessagingError) -> None:
             failed(error if way is None else of_broker(way.name, error))
 
+        consumer = FrontConsumer(connection, self, way, spec.destination, deliver, ended)
         consumer.inner = connection.asked(
             way, lambda: session.consumer(spec, consumer.delivered, ended)
         )
@@ -524,6 +524,7 @@ class FrontConsumer:
         way: Way | None,
         destination: Destination,
         deliver: Deliver,
+        failed: Callable[[MessagingError], None],
     ) -> None:
         self.inner: Consumer
         self._connection: Final = connection
@@ -531,6 +532,7 @@ class FrontConsumer:
         self._way: Final = way
         self._destination: Final = destination
         self._deliver: Final = deliver
+        self._failed: Final = failed
 
     def delivered(
         self,
@@ -541,7 +543,13 @@ class FrontConsumer:
         /,
     ) -> None:
         """What the broker's consumer calls."""
-        self._deliver(self, first, messages, attempts)
+        if Unreadable not in map(type, messages):
+            self._deliver(self, first, messages, attempts)
+            return
+        count, error = unreadable(self._destination, messages)
+        if count:
+            self._deliver(self, first, messages[:count], attempts and attempts[:count])
+        self._failed(error)
 
     def start(self) -> None:
         self.inner.start()

@@ -5,16 +5,19 @@ Owns the sentences, which hold no host and no class: what a broker says itself i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
     AuthenticationFailed,
+    MessageUnreadable,
     MessagingError,
     NotSupported,
     OutcomeUnknown,
     ProviderUnavailable,
 )
+from gateway.messaging.message import Message, Unreadable
 
 #: What a client may do instead of what its broker cannot, by what providers call it.
 _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
@@ -126,6 +129,20 @@ def of_broker(broker: str, error: MessagingError, *, own_login: bool = False) ->
     if isinstance(error, ProviderUnavailable):
         return BrokerAway(broker, error)
     return CommitUnknown(broker, error) if isinstance(error, OutcomeUnknown) else error
+
+
+def unreadable(destination: Destination, messages: Sequence[Message]) -> tuple[int, MessagingError]:
+    """Return how many can be read, and what is told of the one behind.
+
+    A client would take what is delivered in place of that for the message, and acknowledge it. So its
+    consumer ends, and the broker gets the message back.
+
+    :param messages: one of them is an :class:`~gateway.messaging.message.Unreadable`.
+    """
+    for count, message in enumerate(messages):
+        if isinstance(message, Unreadable):
+            return count, MessageUnreadable(destination, message.message_id, message.reason)
+    raise AssertionError("all messages can be read")
 
 
 class GoneBack(MessagingError):

@@ -126,6 +126,23 @@ class DestinationFull(DestinationError):
         self.value = value
 
 
+class MessageUnreadable(DestinationError):
+    """The provider has a message there and cannot read it.
+
+    It is left there.
+    """
+
+    def __init__(self, destination: Destination, message_id: str, reason: str) -> None:
+        named = f"message '{message_id}'" if message_id else "a message"
+        super().__init__(
+            f"{named} of ",
+            destination,
+            f" cannot be read, and is left there: {reason}. Take it off with the tools of the broker",
+        )
+        self.message_id = message_id
+        self.reason = reason
+
+
 class MessageTooLarge(DestinationError):
     """The message is above a limit of size; waiting would not help."""
 

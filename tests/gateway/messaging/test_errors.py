@@ -97,6 +97,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"cost": 80, "limit": "imq.selectors.maxCost", "value": 50, "column": 0},
     ),
     (
+        errors.MessageUnreadable(Queue("q"), "m", "it is cut short"),
+        "message 'm' of queue:q cannot be read, and is left there: it is cut short. Take it off with the tools of the broker",
+        {"message_id": "m", "reason": "it is cut short"},
+    ),
+    (
         errors.InvalidDuplicateId("it is empty"),
         "the duplicate id is invalid: it is empty",
         {"reason": "it is empty"},

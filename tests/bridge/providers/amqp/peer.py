@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import proton
 from twisted.internet import reactor
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
@@ -111,10 +111,11 @@ class Peer:
 
     :param product: what its open frame calls it; None leaves open unanswered.
     :param credit: what it grants for sending.
+    :param port: where it listens; 0 for any.
     """
 
     def __init__(
-        self, product: str | None = "apache-activemq-artemis", *, credit: int = 1000
+        self, product: str | None = "apache-activemq-artemis", *, credit: int = 1000, port: int = 0
     ) -> None:
         self.product = product
         self.credit = credit
@@ -140,7 +141,7 @@ class Peer:
         self._nodes = 0
         factory = Factory.forProtocol(Protocol)
         factory.buildProtocol = lambda addr: _Served(self)  # type: ignore[method-assign]
-        self._listener: Any = clock.listenTCP(0, factory, interface="127.0.0.1")
+        self._listener: Any = clock.listenTCP(port, factory, interface="127.0.0.1")
 
     @property
     def address(self) -> AmqpAddress:
@@ -323,7 +324,7 @@ class Peer:
 
     async def close(self) -> None:
         self.drop()
-        await self._listener.stopListening()
+        await maybeDeferred(self._listener.stopListening)
 
 
 def _of(data: Any) -> Any:
