@@ -183,8 +183,14 @@ class Pair:
             if each["state"] == "WAITING"
             for branch in each["branches"]
         ]
+        told = [
+            cause["kind"]
+            for link in self.links.values()
+            for cause in self.gateway.why(link.name)["causes"]
+        ]
         return (
             "there" in waiting
+            and "PREPARED_TRANSACTION" in told
             and "wait for 'there'" in self.gateway.log
             and decided(self._txlog) > 0
         )

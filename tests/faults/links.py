@@ -193,6 +193,14 @@ class BridgedGateway(GatewayProcess):
         """
         return self._link(lambda admin: admin.get(f"/v1/links/{BRIDGE}/{link}"))
 
+    def why(self, link: str) -> dict[str, Any]:
+        """What ``imqcmd why link`` shows.
+
+        :raises AdminError: it does not answer yet.
+        """
+        found: dict[str, Any] = self._client().get("/v1/why/link", bridge=BRIDGE, link=link)
+        return found
+
     def operate(self, operation: str, link: str) -> None:
         """Start, stop, pause or resume a link, as ``imqbridgemgr`` does."""
         self._link(

@@ -227,6 +227,12 @@ def test_what_processes_say_of_themselves(machines: Machines) -> None:
     ):
         refused = imqcmd(machine, *words)
         assert (refused.returncode, why in refused.stderr) == (1, True), refused
+    for question in ("dst -t q -n orders", "msg -id ID-x-1", "cxn -id 1"):
+        told = imqcmd(standby, "why", *question.split())
+        assert "STANDBY" in told.stdout, told
+        assert "first owns the broker since" in told.stdout, told
+        assert f"imqcmd takeover bkr -n {BROKER}" in told.stdout, told
+    assert "STANDBY" not in imqcmd(owner, "why", "dst", "-t", "q", "-n", "orders").stdout
     for machine in (owner, standby):
         examined = imqcmd(machine, "doctor")
         assert "ok  certificates: " in examined.stdout, examined

@@ -42,7 +42,7 @@ def broker_causes(broker: Broker, facts: Facts) -> Iterator[Cause]:
             CauseKind.MEMORY_FULL,
             f"Waiting messages take {memory.used} bytes of memory, more than {memory.most}, and none can go to the store: senders are held back.",
             {"octets": memory.used, "most": memory.most},
-            "Consume or purge what waits, or raise imq.memory.total; the fullest queues are listed by:",
+            "Consume or purge what waits, or raise imq.memory.waiting; the fullest queues are listed by:",
             command("imqcmd", "list", "dst"),
         )
     yield from service_causes(facts)

@@ -194,9 +194,9 @@ def _balance_causes(status: LinkStatus, name: str) -> Iterator[Cause]:
     if terms.in_doubt:
         yield Cause(
             CauseKind.PREPARED_TRANSACTION,
-            f"{counted(terms.in_doubt)} of {name} {some(terms.in_doubt, 'is', 'are')} in doubt: decided, and not yet committed everywhere.",
+            f"{counted(terms.in_doubt)} of {name} {some(terms.in_doubt, 'is', 'are')} in doubt: {some(terms.in_doubt, 'its source was asked to forget it', 'their source was asked to forget them')}, and whether it has is known when both brokers are there and the link runs.",
             {"in_doubt": terms.in_doubt},
-            "Bring the broker back that has yet to hear of it; see the transactions:",
+            "Bring the broker back that is away; see the transactions:",
             command("imqbridgemgr", "list", "transactions", "-bn", status.bridge, "-debug"),
             0,
             terms.in_doubt,

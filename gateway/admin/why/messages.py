@@ -57,17 +57,18 @@ _UNUSED: Final = {
 class Found:
     """A place where the message is.
 
-    :param place: the queue or the subscription.
+    :param place: the queue or the subscription; None where it is not there yet.
     :param name: the same in words.
-    :param state: ``waiting``, ``pausing``, ``held``, ``acknowledged`` or ``prepared``.
+    :param state: ``waiting``, ``pausing``, ``held``, ``acknowledged``, or ``prepared`` where a
+        prepared transaction has acknowledged it, and ``sent`` where it has sent it.
     :param message: None where it is in the store only.
     :param ahead: messages that are delivered before it, and
     :param higher: those of them that have a higher priority.
     :param consumer: who has it.
-    :param xid: the prepared transaction that has acknowledged it.
+    :param xid: the prepared transaction.
     """
 
-    place: Dispatched
+    place: Dispatched | None
     name: str
     state: str
     message: Message | None = None
@@ -89,10 +90,19 @@ def seq_of_id(broker: Broker, id: str) -> int:
 def find_message(broker: Broker, facts: Facts, seq: int, found: list[Found]) -> Steps[None]:
     """Find where a message is, in short steps."""
     for branch in broker.branches.prepared():
-        for taken in branch.taken:
-            if any(message.seq == seq for message in taken.messages):
-                xid = xid_text(branch.xid)
-                found += [Found(taken.source, _name(taken.source), "prepared", xid=xid)]
+        xid = xid_text(branch.xid)
+        sources = [
+            taken.source
+            for taken in branch.taken
+            if any(message.seq == seq for message in taken.messages)
+        ]
+        # After a restart they are in the store only.
+        sources += [source for source, row in branch.unread_taken if row.seq == seq]
+        found += [Found(source, _name(source), "prepared", xid=xid) for source in sources]
+        sent_to = [to for to, run in branch.sends if any(message.seq == seq for message in run)]
+        sent_to += [to for to, row in branch.unread_sends if row.seq == seq]
+        found += [Found(None, spoken(to.destination), "sent", xid=xid) for to in sent_to]
+        yield
     yield
     for connection in list(facts.connections):
         for session in list(connection.sessions):
@@ -178,6 +188,16 @@ def destination_of(found: Found) -> Destination:
 
 def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
     """Yield why a message that is here is not delivered."""
+    if found.state == "sent":
+        yield Cause(
+            CauseKind.PREPARED_TRANSACTION,
+            f"It was sent to {found.name} in the prepared transaction {found.xid}, whose coordinator has yet to decide.",
+            {"transaction": found.xid},
+            "Have the coordinator recover, or end it by hand, as the other side was ended:",
+            command("imqcmd", "query", "txn", "-n", found.xid),
+        )
+        return
+    assert found.place is not None
     destination = destination_of(found)
     if found.state == "prepared":
         yield Cause(
