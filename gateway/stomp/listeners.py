@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -91,6 +91,12 @@ MULTICAST: Final = Setting(
     (),
     "Artemis' multicastPrefix: how clients begin names of topics, as jms.topic. or /topic/; for the profile artemis, also for tcp and tls",
 )
+HOSTS: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.hosts",
+    Words(),
+    (),
+    "Virtual hosts that its clients may name in host of CONNECT, as / or broker.example.org; empty is any; also for tcp and tls",
+)
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PORT,
     ADDRESS,
@@ -103,9 +109,10 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PROFILE,
     ANYCAST,
     MULTICAST,
+    HOSTS,
 )
 #: What the listeners ``tcp`` and ``tls`` may have, too.
-_OF_ALL: Final = (PROXIES, PROFILE, ANYCAST, MULTICAST)
+_OF_ALL: Final = (PROXIES, PROFILE, ANYCAST, MULTICAST, HOSTS)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -170,7 +177,7 @@ def read_listeners(
     for name in (TCP, TLS):
         given = [each for each in SETTINGS if each not in _OF_ALL and settings.is_given(each, name)]
         if given:
-            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies, .profile and prefixes here"
+            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies, .profile, .hosts and prefixes here"
             raise SettingsError([settings.problem(given[0], wanted, name)])
         names.pop(name, None)
     return tuple(
@@ -201,7 +208,7 @@ def read_profile(
             wanted = f"imq.bridge.stomp.listener.{name}.profile=artemis, too; the profile {profile.name} has no such prefixes"
             raise SettingsError([settings.problem(setting, wanted, name)])
     anycast, multicast = settings.named(ANYCAST, name), settings.named(MULTICAST, name)
-    return profile.with_prefixes(anycast, multicast)
+    return replace(profile.with_prefixes(anycast, multicast), hosts=settings.named(HOSTS, name))
 
 
 def read_proxies(settings: Settings, name: str) -> Proxies:

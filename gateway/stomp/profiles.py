@@ -56,6 +56,8 @@ class Profile:
     :param tells_unasked: CONNECTED has ``version`` and ``heart-beat`` also where CONNECT has nothing
         of them.
     :param tells_requests: ``response-id`` of CONNECTED is the ``receipt`` of CONNECT.
+    :param hosts: the values of ``host`` that CONNECT may have, an operator's; empty for any. A
+        CONNECT without one is taken, as none had it in STOMP 1.0.
     :param default_user: login and passcode of clients that give neither; "" for none.
     :param pause: after how much of the promised interval a heart-beat goes to the client. By
         default half of it, so that a late one still keeps the promise.
@@ -131,6 +133,7 @@ class Profile:
     session_length: int = 32
     tells_unasked: bool = True
     tells_requests: bool = False
+    hosts: tuple[str, ...] = ()
     default_user: str = ""
     pause: float = 0.5
     wanted_beats: int = 0
@@ -342,6 +345,7 @@ RABBITMQ: Final = Profile(
             Refusal.NOT_CONNECTED: ("Illegal command", "You must log in using CONNECT first"),
             Refusal.VERSION: ("Version mismatch", f"Supported versions are {SPOKEN}\n"),
             Refusal.LOGIN: ("Bad CONNECT", "Access refused for user '{}'\n"),
+            Refusal.HOST: ("Bad CONNECT", "Virtual host '{}' access denied"),
             Refusal.ACCESS: ("access_refused", "ACCESS_REFUSED - {}"),
             Refusal.NO_DESTINATION: (
                 "Missing destination",

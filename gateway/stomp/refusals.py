@@ -17,6 +17,7 @@ class Refusal(Enum):
     NOT_CONNECTED = "not connected"
     VERSION = "version"
     LOGIN = "login"
+    HOST = "host"
     ACCESS = "access"
     NO_DESTINATION = "no destination"
     EMPTY_DESTINATION = "empty destination"

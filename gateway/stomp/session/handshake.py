@@ -8,7 +8,7 @@ Pure: from a head to values. Whether the user may connect is the provider's to s
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
@@ -59,6 +59,21 @@ def negotiate(head: Head) -> Version:
             refusal=Refusal.VERSION,
         )
     return max(common)
+
+
+def check_host(head: Head, hosts: Sequence[str]) -> None:
+    """Check which virtual host CONNECT is for.
+
+    :param hosts: those that there are; empty for any.
+    :raises CommandRefused: it is for another.
+    """
+    host = head.headers.get("host")
+    if hosts and host is not None and host not in hosts:
+        raise CommandRefused(
+            f"host '{host[:200]}' is not served here: expected {' or '.join(hosts)}",
+            refusal=Refusal.HOST,
+            subject=host[:200],
+        )
 
 
 def heartbeat(head: Head, send_ms: int, receive_ms: int, wanted_ms: int = 0) -> Heartbeat:

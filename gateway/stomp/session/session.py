@@ -334,6 +334,7 @@ class Session:
         options = self._options
         self.version = self._receipts.version = handshake.negotiate(head)
         least = options.heartbeat_send_ms, options.heartbeat_receive_ms
+        handshake.check_host(head, self._profile.hosts)
         beats = handshake.heartbeat(head, *least, self._profile.wanted_beats)
         certificate = self._peer.certificate if options.certificate_login else None
         who = handshake.credentials(

@@ -22,12 +22,14 @@ Join = Callable[..., Client]
 
 #: A listener with Artemis' habits, and prefixes of addresses.
 PREFIXED = "prefixed"
+#: One with RabbitMQ's habits, and virtual hosts.
+HOSTED = "hosted"
 
 
 @pytest.fixture(scope="package")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     """The port of each profile's listener."""
-    ports = {profile: free_port() for profile in (*PROFILES, PREFIXED)}
+    ports = {profile: free_port() for profile in (*PROFILES, PREFIXED, HOSTED)}
     settings = {
         f"imq.bridge.stomp.listener.{profile}.{name}": value
         for profile, port in ports.items()
@@ -36,6 +38,8 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     settings[f"imq.bridge.stomp.listener.{PREFIXED}.profile"] = "artemis"
     settings[f"imq.bridge.stomp.listener.{PREFIXED}.anycastPrefix"] = "jms.queue.,jms."
     settings[f"imq.bridge.stomp.listener.{PREFIXED}.multicastPrefix"] = "jms.topic."
+    settings[f"imq.bridge.stomp.listener.{HOSTED}.profile"] = "rabbitmq"
+    settings[f"imq.bridge.stomp.listener.{HOSTED}.hosts"] = "/,orders"
     settings["imq.bridge.stomp.setJMSXUserID"] = "true"
     for full in FULL:
         settings[f"imq.destination.queue.{full}.maxNumMsgs"] = "1"

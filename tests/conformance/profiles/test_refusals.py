@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from tests.conformance.client import Client
 from tests.conformance.profiles.conftest import Join
 
 SURVIVING = ("activemq", "rabbitmq")
@@ -167,3 +170,24 @@ def test_a_dead_letter_tells_where_it_was(join: Join, name: str) -> None:
         pass
     assert dead["original-destination"] == f"/queue/{name}"
     assert dead["destination"] == "/queue/ActiveMQ.DLQ"
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_listener_may_have_virtual_hosts(dial: Callable[[str], Client], version: str) -> None:
+    for host in ("/", "orders"):
+        dial("hosted").connect(version, host=host)
+    # In 1.0 no client names any.
+    client = dial("hosted")
+    client.send("CONNECT", {"login": "guest", "passcode": "guest", "accept-version": version})
+    assert client.frame().command == "CONNECTED"
+    other = dial("hosted")
+    given = {"login": "guest", "passcode": "guest", "accept-version": version}
+    other.send("CONNECT", {**given, "host": "//"})
+    error = other.expect("ERROR")
+    assert error["message"] == "Bad CONNECT"
+    assert error.text == "Virtual host '//' access denied"
+
+
+def test_without_virtual_hosts_any_is_taken(dial: Callable[[str], Client]) -> None:
+    for profile in ("openmq", "rabbitmq"):
+        dial(profile).connect("1.2", host="any.example.org")
