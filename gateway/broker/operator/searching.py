@@ -258,7 +258,7 @@ class _Search:
     async def _read(
         self, place: Dispatched | PhysicalTopic, seqs: Sequence[int]
     ) -> Sequence[Message]:
-        """Return messages that are in no lane, without those that have gone meanwhile."""
+        """Return messages that are in no lane, if they are still there."""
         here = {} if isinstance(place, PhysicalTopic) else place.dispatch.backlog.delayed
         found = {seq: here[seq] for seq in seqs if seq in here}
         stored = [seq for seq in seqs if seq not in found]
