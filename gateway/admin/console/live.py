@@ -1,8 +1,8 @@
 """Open pages that follow what happens, by server-sent events.
 
-Owns the streams: how many there may be, when each looks again, and its end. A look is sent when it
-differs from the last one. A client that does not read is not looked for, and an open page does not
-keep its session alive.
+Owns the streams: how many there may be, when each looks again, and its end, which is at once when its
+session ends. A look is sent when it differs from the last one. A client that does not read is not
+looked for, and an open page does not keep its session alive.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from gateway.admin.service.requests import AdminRequest, Refused, refusal
 
 #: Pages that follow at once; the commands' connections are to find room beside them.
 MOST_STREAMS: Final = 32
+#: Of these, those of one session, so that one user leaves room for others.
+MOST_OF_SESSION: Final = 12
 #: Seconds after which a stream says something, so that a client that has gone is noticed.
 SIGN_S: Final = 15.0
 #: How many times as long as a look took, a stream waits at least for the next.
@@ -46,13 +48,15 @@ class Streams:
         self._sessions: Final = sessions
         self._fragment: Final = fragment
         self._open: set[_Stream] = set()
+        sessions.when_ended(self._ended)
 
     def open(self, request: Any, session: Session, view: View, asked: AdminRequest) -> None:
         """Have a page follow until its client goes.
 
         :raises Refused: too many do.
         """
-        if len(self._open) >= MOST_STREAMS:
+        mine = sum([each.session is session for each in self._open])
+        if len(self._open) >= MOST_STREAMS or mine >= MOST_OF_SESSION:
             raise Refused(
                 "too many open pages follow what happens",
                 "busy",
@@ -74,6 +78,11 @@ class Streams:
         for stream in list(self._open):
             stream.end()
 
+    def _ended(self, session: Session) -> None:
+        for stream in list(self._open):
+            if stream.session is session:
+                stream.send_away()
+
 
 @implementer(IPushProducer)
 class _Stream:
@@ -93,7 +102,7 @@ class _Stream:
         self._sessions = sessions
         self._fragment = fragment
         self._request = request
-        self._session = session
+        self.session: Final = session
         self._view = view
         self._asked = asked
         self._next: IDelayedCall | None = None
@@ -126,6 +135,15 @@ class _Stream:
             self._request.unregisterProducer()
             self._request.finish()
 
+    def send_away(self) -> None:
+        """Have the page loaded again, and end the answer.
+
+        That leads to the log-in, or shows what may be done now.
+        """
+        if not self._over:
+            self._write("event: ended\ndata: {}\n\n")
+            self.end()
+
     # --- what the transport calls
 
     def pauseProducing(self) -> None:
@@ -147,15 +165,12 @@ class _Stream:
         ensureDeferred(self._looked()).addErrback(self._failed)
 
     async def _looked(self) -> None:
-        role = self._sessions.role(self._session)
-        if role is not self._asked.role:
-            # The page is loaded again, which leads to the log-in, or shows what may be done now.
-            self._write("event: ended\ndata: {}\n\n")
-            self.end()
+        if self._sessions.role(self.session) is not self._asked.role:
+            self.send_away()
             return
         if not self._paused:
             began_s = self._reactor.seconds()
-            text = await self._fragment(self._session, self._view, self._asked)
+            text = await self._fragment(self.session, self._view, self._asked)
             self._took_s = self._reactor.seconds() - began_s
             if self._over:
                 return
@@ -172,9 +187,8 @@ class _Stream:
         refused = refusal(failure.value)
         if refused is None:
             _log.failure("a page that follows failed", failure)
-            # The page is loaded again, and says what is wrong.
-            self._write("event: ended\ndata: {}\n\n")
-            self.end()
+            # The page says what is wrong.
+            self.send_away()
             return
         self._write(f"event: refused\ndata: {json.dumps({'text': refused.text})}\n\n")
         self._later()

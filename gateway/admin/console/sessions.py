@@ -60,6 +60,11 @@ class Sessions:
         self._idle_s: Final = idle_s
         #: By key, the one used longest ago first.
         self._sessions: dict[bytes, Session] = {}
+        self._when_ended: list[Callable[[Session], None]] = []
+
+    def when_ended(self, call: Callable[[Session], None]) -> None:
+        """Have each session told that ends."""
+        self._when_ended.append(call)
 
     def open(self, identity: Identity, host: str) -> tuple[str, Session]:
         """Log somebody in.
@@ -72,7 +77,7 @@ class Sessions:
             _key(token), identity, secrets.token_urlsafe(_TOKEN_BYTES), host, now_s, now_s
         )
         while len(self._sessions) >= MOST_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+            self.end(next(iter(self._sessions.values())))
         self._sessions[session.key] = session
         return token, session
 
@@ -100,7 +105,9 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         """Log out. Idempotent."""
-        self._sessions.pop(session.key, None)
+        if self._sessions.pop(session.key, None) is not None:
+            for call in self._when_ended:
+                call(session)
 
 
 def _key(token: str) -> bytes:

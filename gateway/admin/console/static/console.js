@@ -100,7 +100,7 @@
         height: 180,
         legend: { live: false, show: false },
         cursor: { drag: { setScale: false } },
-        scales: { x: { range: (plot, low, high) => [Math.min(low, high - 60), high] }, y: { range: (plot, low, high) => [0, Math.max(1, high * 1.1)] } },
+        scales: { x: { range: () => [Math.min(chart.points[0][0], chart.points[0].at(-1) - 60), chart.points[0].at(-1)] }, y: { range: (plot, low, high) => [0, Math.max(1, high * 1.1)] } },
         axes: [axis, { ...axis, size: 60 }],
         series: [{}, ...chart.lines.map((name) => ({ label: name, stroke: style("--line-" + name), width: 2 }))],
       },
