@@ -24,6 +24,7 @@ from benchmarks import (
     web,
 )
 from benchmarks.cell import Cell, Row, Timing
+from benchmarks.console import CONSOLE
 from benchmarks.goals import AtMost, Below, Goal, NoneLost
 from benchmarks.journal import JOURNAL
 from benchmarks.lake import STREAM
@@ -197,6 +198,7 @@ def quick() -> list[Cell]:
         _waiting(100_000, 60),
         _idle(1000, tls=False),
         JOURNAL,
+        CONSOLE,
         STREAM,
         *web.quick(),
         *link_cells.quick(),
@@ -221,6 +223,7 @@ def full() -> Iterator[Cell]:
     yield from certified.readme()
     yield from web.quick()
     yield JOURNAL
+    yield CONSOLE
     yield STREAM
     yield from link_cells.full()
     yield from once_cells.full()
