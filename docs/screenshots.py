@@ -37,6 +37,12 @@ VIEWS: Final = {
     "destinations": ("/console/destinations", "shop.out"),
     "bridges": ("/console/bridges", "40 moved"),
     "dead": ("/console/dead", "I want none of these"),
+    "connections": ("/console/connections", "billing"),
+    "search": ("/console/search?search=1&selector=TRUE&destination=orders", "50 found"),
+    "transactions": ("/console/transactions", "Transactions"),
+    "traces": ("/console/traces", "Traces"),
+    "try": ("/console/try", "Try it"),
+    "messages": ("/console/messages?name=mq.sys.dmq", "UNDELIVERABLE"),
 }
 REPORT: Final = "journeys"
 WIDTH: Final = 1_080
