@@ -6,15 +6,21 @@ from typing import Final
 
 #: Pages of which each block is run.
 PAGES: Final = (
+    "README",
     "amqp",
     "bridgemgr",
     "console",
+    "first_bridge",
+    "from_hornetq",
     "front",
     "groups",
     "imqcmd",
     "imqdbmgr",
+    "index",
     "installation",
     "journal",
+    "jmsbridge",
+    "monitoring",
     "operations",
     "production",
     "profiles",
@@ -37,6 +43,14 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "installation",
         "systemctl enable --now stomp-gateway.socket",
     ): "tests/packaging/test_debian.py",
+    ("README", "python3 -m venv ~/gateway"): "tests/test_wheel.py",
+    (
+        "README",
+        'connection = stomp.Connection12([("127.0.0.1", 7672)])',
+    ): "tests/test_documentation.py",
+    ("first_bridge", "cd docs/tutorial"): "tests/end_to_end/test_tutorial.py",
+    ("jmsbridge", "[options.entry_points]"): "tests/test_documented_bridges.py",
+    ("jmsbridge", '<connection-factory ref-name="archive">'): "tests/test_documented_bridges.py",
     ("operations", "python3 -m venv /opt/stomp-gateway"): "tests/test_wheel.py",
     ("operations", "python3 -m pip wheel --no-deps ."): "tests/test_wheel.py",
     (
@@ -44,8 +58,13 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "INFO [gateway.stomp.connection] and 1990 more from 3 address",
     ): "tests/gateway/stomp/test_connection_log.py",
 }
+CHECKOUT: Final = "makes the environment that the tests run in"
 CONTAINERS: Final = "needs Podman"
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
+    ("README", "make run"): CHECKOUT,
+    ("README", "make test"): CHECKOUT,
+    ("first_bridge", "make run"): CHECKOUT,
+    ("index", "make run"): CHECKOUT,
     ("bridgemgr", "imqbridgemgr SUBCOMMAND ARGUMENT [options]"): SYNTAX,
     (
         "imqdbmgr",
@@ -53,6 +72,10 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ): SYNTAX,
     ("installation", "podman build -f packaging/container/Containerfile -t stomp-g"): CONTAINERS,
     ("installation", "podman exec -it mq imqusermgr add -u alice -g users"): CONTAINERS,
+    (
+        "jmsbridge",
+        "link orders: message ID1 is dead and in no dead message queu",
+    ): "needs dead message queues that take nothing",
     ("front", "clients --- TCP, TLS, WebSocket --- load balancer --- gatewa"): DRAWN,
     ("imqcmd", "imqcmd SUBCOMMAND ARGUMENT [options]"): SYNTAX,
 }

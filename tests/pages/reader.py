@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -26,7 +27,18 @@ RULE: Final = re.compile(r"(?:queue|topic|connection)\.\S+=\S+")
 #: Programs of others that pages have typed.
 OTHERS: Final = (
     *("cd", "cp", "curl", "export", "jq", "keytool", "mv", "openssl", "printf", "python", "rsync"),
-    *("chmod", "source", "systemctl", "$EDITOR", "nc", "mkdir", "pip", "twistd"),
+    *(
+        "chmod",
+        "source",
+        "systemctl",
+        "$EDITOR",
+        "nc",
+        "mkdir",
+        "pip",
+        "twistd",
+        ".venv/bin/pip",
+        ".venv/bin/python",
+    ),
 )
 
 
@@ -104,6 +116,33 @@ class Reader(Terminal):
     def bridge(self, name: str, elements: str) -> None:
         """Have the gateway run a bridge of these elements."""
         self.loads(f'<jmsbridge name="{name}">{elements}</jmsbridge>')
+
+    def prints(self, line: str) -> None:
+        """Run a command that the page does not show; what it prints, it shows."""
+        self.said = ""
+        self._run([line])
+
+    def first_session(self) -> None:
+        """Be in a checkout where the gateway runs."""
+        for name, place in ((".venv/bin", self.folder / "bin"), ("docs", self.docs)):
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).symlink_to(place)
+        session = "docs/first_session.py"
+        self.stands_for[session] = f"{session} {self.gateway.port}"
+
+    def knows_a_user(self, name: str, passcode: str) -> None:
+        """Have the other gateway know a user."""
+        file = self.keep("passcode", f"imq.imqusermgr.password={passcode}\n")
+        varhome = self.other.varhome
+        self.runs(f"imqusermgr add -u {name} -g users -varhome {varhome} -i test -passfile {file}")
+        self.other.restart()
+
+    def comes(self, queue: str, text: str) -> None:
+        """Wait for a message at the other gateway."""
+        with closing(Client(self.other.port)) as client:
+            client.connect()
+            client.subscribe(f"/queue/{queue}")
+            assert client.message().text == text
 
     def node(self, script: str) -> str:
         """Return what a program for Node.js prints that has stompjs."""
