@@ -14,6 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from gateway.broker.acceptance.acceptance import Acceptance
+from gateway.broker.advisories import Advisories
 from gateway.broker.arrivals.duplicates import DuplicateIds
 from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.changes import Changes
@@ -135,6 +136,7 @@ class Broker:
         self.scheduled.prefix = self.numbering.prefix
         self.core.later = self.scheduled
         self._soon: list[Callable[[], None]] = []
+        self.advisories = Advisories(self, options.name)
         #: Called when the store is closed; None before that is asked, and after.
         self._closed: Callable[[], None] | None = None
         store.on_full = self._disk_full
@@ -240,6 +242,7 @@ class Broker:
             self.rows.store_destination(physical)
         if self.queue_patterns.consumers and isinstance(physical, PhysicalQueue):
             self.queue_patterns.created(physical)
+        self.advisories.created(physical)
         return physical
 
     def _queues(self) -> list[PhysicalQueue]:
@@ -331,6 +334,7 @@ class Broker:
         if self.destinations.pop(physical.destination, None) is None:
             done()
             return
+        self.advisories.removed(physical)
         self.pauses.forget(physical)
         self.scheduled.discard(physical)
         self.topics.pop(physical.destination, None)
@@ -391,8 +395,6 @@ class Broker:
 
     def used_number(self, number: int) -> None:
         self._next_number = max(self._next_number, number + 1)
-
-    # --- subscriptions
 
     def subscribe(self, subscription: TopicSubscription) -> None:
         """Deliver messages to the subscription from now on.
@@ -499,8 +501,6 @@ class Broker:
 
         kept = comment if self.properties_for(pattern).use_dmq else None
         subscription_end.discard(subscription, kept, emptied)
-
-    # --- arrivals
 
     @property
     def last_seq(self) -> int:

@@ -20,7 +20,7 @@ from gateway.stomp import destinations
 from gateway.stomp.header_roles import ARTEMIS_GROUP, TRANSFORMATION_ERROR, shown_as
 from gateway.stomp.map_texts import WANTED_FORMS, write_map
 from gateway.stomp.message_encoder import UnsendableBody
-from gateway.stomp.object_texts import OBJECT_FORMS, WANTED_OBJECT_FORMS, convert_object
+from gateway.stomp.object_texts import TOLD_OBJECT_FORMS, WANTED_OBJECT_FORMS, convert_object
 from gateway.stomp.rabbitmq_names import RabbitMQNames
 from gateway.stomp.wire import Version, serialize
 
@@ -130,7 +130,7 @@ class ClassicLayout:
                 failed = str(error)
             else:
                 if form:
-                    pairs.append((_TRANSFORMATION, f"jms-object-{form}"))
+                    pairs.append((_TRANSFORMATION, form))
                     given = [pair for pair in given if pair[0] != _TRANSFORMATION]
         if failed is not None:
             pairs.append((TRANSFORMATION_ERROR, failed))
@@ -151,18 +151,20 @@ class ClassicLayout:
         return form, write_map(decode_map(message.body), form).encode("utf-8", "replace")
 
     def _object(self, message: Message) -> tuple[str, bytes | None]:
-        """Return the form in which an object goes out, and its text.
+        """Return the transformation by which an object goes out, and its text.
 
         :returns: "" and None for what is no object, or is not asked for in a form.
         :raises ValueError: it does not have the form that its SEND has told.
         """
         told = message.headers.properties.get(_TRANSFORMATION)
-        form = OBJECT_FORMS.get(told.strip().lower(), "") if isinstance(told, str) else ""
+        told = told.strip().lower() if isinstance(told, str) else ""
+        form = TOLD_OBJECT_FORMS.get(told, "")
         wanted = WANTED_OBJECT_FORMS.get(self.transformation, "")
         if not form or not wanted:
             return "", None
         converted = convert_object(message.body.decode(), form, wanted)
-        return wanted, converted.encode("utf-8", "replace")
+        kind = told.rpartition("-")[0]
+        return f"{kind}-{wanted}", converted.encode("utf-8", "replace")
 
     def _named(self, destination: Destination, own: Mapping[Destination, str]) -> str:
         return self.dead if destination == DMQ else _spelt(destination, own)

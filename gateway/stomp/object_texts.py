@@ -17,6 +17,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 #: By the value of the ``transformation`` header of SEND, how the object is written.
 OBJECT_FORMS: Final = {"jms-object-xml": "xml", "jms-object-json": "json"}
+#: By that of a message, also where the broker has made it.
+TOLD_OBJECT_FORMS: Final = {**OBJECT_FORMS, "jms-advisory-json": "json"}
 #: By that of SUBSCRIBE, how it is wanted.
 WANTED_OBJECT_FORMS: Final = {
     **OBJECT_FORMS,
@@ -24,6 +26,8 @@ WANTED_OBJECT_FORMS: Final = {
     "jms-json": "json",
     "jms-map-xml": "xml",
     "jms-map-json": "json",
+    "jms-advisory-xml": "xml",
+    "jms-advisory-json": "json",
 }
 #: Characters of an object that is read. No other client is served meanwhile.
 MOST: Final = 1 << 20

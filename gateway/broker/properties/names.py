@@ -17,6 +17,8 @@ from gateway.messaging.errors import InvalidDestination
 
 #: How the names of the broker's own destinations begin.
 OWN: Final = "mq."
+#: How those of ActiveMQ's topics do that tell what comes and goes.
+ADVISORY: Final = "ActiveMQ.Advisory."
 _LONGEST_NAME: Final = 1024
 
 

@@ -33,8 +33,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from gateway.broker.properties.names import is_wild, matcher
-from gateway.broker.security.users import Principal
+from gateway.broker.properties.names import ADVISORY, is_wild, matcher
+from gateway.broker.security.users import ADMIN_GROUP, Principal
 from gateway.instance import properties
 from gateway.instance.layout import LineError
 from gateway.messaging.destination import Destination, Kind
@@ -135,6 +135,16 @@ class _Rules:
         verdicts = (rule.decide(principal) for rule in (*found, self.named.get(_ALL)) if rule)
         return next((verdict for verdict in verdicts if verdict is not None), False)
 
+    def decide_advisory(self, principal: Principal, name: str) -> bool | None:
+        """Return what rules for advisory topics say; None for nothing."""
+        found = [self.named.get(name)] + [
+            rule
+            for each, rule in self.named.items()
+            if each.startswith(ADVISORY) and _pattern(each)(name) and each != name
+        ]
+        verdicts = (rule.decide(principal) for rule in found if rule)
+        return next((verdict for verdict in verdicts if verdict is not None), None)
+
     def decide_every(self, principal: Principal, pattern: str) -> bool:
         """Whether all names that a pattern covers are allowed.
 
@@ -224,6 +234,10 @@ class AccessRules:
         asks again for each topic that the subscription turns out to cover, or a wildcard would
         reach around a rule.
 
+        Advisory topics tell what others do. So what rules for ``*`` allow is not allowed there:
+        administrators consume from them, others where a rule names them, and no user sends to them
+        without such a rule.
+
         :param operation: CREATE has one rule for all queues and one for all topics, whatever their
             names.
         :param auto_created: the destination exists, or would come to exist, because someone uses
@@ -239,9 +253,14 @@ class AccessRules:
                 return False
             if operation is Operation.CREATE:
                 return True
-        return self._table.get((resource, operation.value), _NOTHING).decide(
-            principal, destination.name
-        )
+        rules = self._table.get((resource, operation.value), _NOTHING)
+        if resource == "topic" and destination.name.startswith(ADVISORY):
+            verdict = rules.decide_advisory(principal, destination.name)
+            if verdict is not None:
+                return verdict
+            if operation is not Operation.CONSUME or ADMIN_GROUP not in principal.groups:
+                return False
+        return rules.decide(principal, destination.name)
 
     def allows_any(
         self,

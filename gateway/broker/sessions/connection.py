@@ -178,6 +178,8 @@ class EmbeddedConnection:
         if not consumer.closed:
             consumer.weight = weight
             self.broker.memory.count_object(weight)
+        if topic or self.broker.advisories.listeners:
+            self.broker.advisories.consuming(self, consumer)
         return consumer
 
     def _pattern(

@@ -82,6 +82,7 @@ class EmbeddedProvider:
         self._random = random
         #: Those that are open, and where each comes from.
         self.connections: dict[EmbeddedConnection, str] = {}
+        broker.advisories.connections = self.connections.items
         self._client_ids: dict[str, EmbeddedConnection | None] = {}
         self._numbers = 0
         self._expiry: Final = Endings(broker.schedule, broker.turn, self._end)
@@ -152,6 +153,7 @@ class EmbeddedProvider:
         if client_id is not None:
             self._client_ids[client_id] = connection
         self.connections[connection] = address
+        self.broker.advisories.connected(connection, address)
         self._expiry.set(connection, principal.until)
         return connection
 
@@ -210,7 +212,8 @@ class EmbeddedProvider:
         return gatherResults(every).addCallback(add)
 
     def _disconnected(self, connection: EmbeddedConnection) -> None:
-        self.connections.pop(connection, None)
+        if self.connections.pop(connection, None) is not None:
+            self.broker.advisories.disconnected(connection)
         self._expiry.set(connection, None)
         if connection.client_id is not None:
             self._client_ids.pop(connection.client_id, None)

@@ -44,7 +44,13 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     for full in FULL:
         settings[f"imq.destination.queue.{full}.maxNumMsgs"] = "1"
         settings[f"imq.destination.queue.{full}.limitBehavior"] = "REJECT_NEWEST"
-    with GatewayProcess(tmp_path_factory.mktemp("profiles"), settings=settings):
+    gateway = GatewayProcess(tmp_path_factory.mktemp("profiles"), settings=settings)
+    # A new instance gives it to its user admin.
+    etc = gateway.directory / "etc"
+    etc.mkdir(parents=True)
+    (etc / "passfile").write_text("imq.imqcmd.password=admin\n")
+    (etc / "passfile").chmod(0o600)
+    with gateway:
         yield ports
 
 

@@ -260,6 +260,7 @@ class EmbeddedConsumer:
         "closed",
         "cost",
         "credit",
+        "ending",
         "handed_ms",
         "mode",
         "octets",
@@ -314,6 +315,8 @@ class EmbeddedConsumer:
         self.octets: int | None = None
         #: It is one of several, in one queue each, of a consumer of a pattern.
         self.of_pattern = False
+        #: Called when it is about to leave its source; None for nothing.
+        self.ending: Callable[[EmbeddedConsumer], None] | None = None
 
     # --- for the source
 
@@ -487,6 +490,9 @@ class EmbeddedConsumer:
         """
         self.closed = True
         self.running = False
+        if self.ending is not None:
+            self.ending(self)
+            self.ending = None
         self._memory.count_object(-self.weight)
         self._deliver = undelivered
         self._failed = untold

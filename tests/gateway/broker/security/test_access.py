@@ -240,6 +240,25 @@ def test_topic_patterns(file: Path, pattern: str, fits: list[str], does_not: lis
     ] == fits
 
 
+def test_rules_for_all_do_not_hold_for_advisory_topics(file: Path) -> None:
+    access = rules(
+        file,
+        "topic.*.consume.allow.user=*",
+        "topic.*.produce.allow.user=*",
+        "topic.>.consume.allow.user=*",
+        "topic.create.allow.user=*",
+        "topic.ActiveMQ.Advisory.Consumer.>.consume.allow.user=alice",
+        "topic.ActiveMQ.Advisory.Queue.consume.deny.group=admin",
+    )
+    connection, consumer, queue = (
+        Topic(f"ActiveMQ.Advisory.{name}") for name in ("Connection", "Consumer.Queue.q", "Queue")
+    )
+    asked = list(product((ALICE, BOB, ADMIN), (connection, consumer, queue)))
+    allowed = [each for each in asked if access.allows(each[0], CONSUME, each[1])]
+    assert allowed == [(ALICE, consumer), (ADMIN, connection), (ADMIN, consumer)]
+    assert not any(access.allows(who, PRODUCE, topic) for who, topic in asked)
+
+
 def test_a_name_wins_over_a_pattern_and_a_pattern_over_all(file: Path) -> None:
     access = rules(
         file,
