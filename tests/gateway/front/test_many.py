@@ -23,14 +23,13 @@ pytestmark = pytest.mark.brokers
 _MOST_THREADS = 60
 
 
-@pytest.fixture
-def gateways(tmp_path: Path) -> Iterator[list[GatewayProcess]]:
-    """Two, before one ActiveMQ."""
+@pytest.fixture(params=[behind.activemq_by_jms, behind.rabbitmq_by_amqp], ids=["jms", "amqp"])
+def gateways(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[GatewayProcess]]:
+    """Two, before one broker."""
+    factory = request.param()
     with ExitStack() as running:
         yield [
-            running.enter_context(
-                behind.in_front_of(tmp_path / side, behind.activemq_by_jms(), hold="20")
-            )
+            running.enter_context(behind.in_front_of(tmp_path / side, factory, hold="20"))
             for side in ("east", "west")
         ]
 

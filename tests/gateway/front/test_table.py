@@ -22,11 +22,15 @@ BROKERS: Final = (
     "activemq by jms",
     "activemq by stomp",
     "rabbitmq by stomp",
+    "rabbitmq by amqp",
     "gateway by stomp",
     "stub by jms",
 )
+_RABBITMQ: Final = ("rabbitmq by stomp", "rabbitmq by amqp")
 _NO_TEMPORARY: Final = "does not support temporary destinations; have replies sent to a queue"
 _NOT_ONE_BY_ONE: Final = "does not support acknowledgement one by one; SUBSCRIBE with ack:client"
+_NO_BROWSING: Final = "does not support browsing; look with the tools of the broker"
+_NO_SELECTORS: Final = "does not support selectors; SUBSCRIBE without a selector"
 _NO_TRANSACTIONS: Final = "does not support transactions; SEND and ACK outside of transactions"
 _NOT_JOINED: Final = "does not support acknowledgement in a transaction for a subscription outside of it; SUBSCRIBE in"
 _NOT_EXCLUSIVE: Final = "does not support exclusive consumers; SUBSCRIBE without exclusive-consumer"
@@ -41,28 +45,32 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
     "dead": {"stub by jms": _NOT_ONE_BY_ONE},
     "several": {},
     "browse": {
-        "rabbitmq by stomp": "does not support browsing; look with the tools of the broker",
+        "rabbitmq by stomp": _NO_BROWSING,
+        "rabbitmq by amqp": _NO_BROWSING,
         "stub by jms": _NOT_HERE,
     },
-    "durable": {"stub by jms": _NOT_HERE},
+    "durable": {
+        "rabbitmq by amqp": "does not support durable subscriptions; SUBSCRIBE to a queue that the topic",
+        "stub by jms": _NOT_HERE,
+    },
     "topic": {"stub by jms": _NOT_HERE},
     "wildcards": {"stub by jms": _NOT_HERE},
     "temporary": {
         "activemq by stomp": _NO_TEMPORARY,
         "rabbitmq by stomp": _NO_TEMPORARY,
+        "rabbitmq by amqp": _NO_TEMPORARY,
         "gateway by stomp": _NO_TEMPORARY,
     },
     "exclusive": dict.fromkeys(BROKERS, _NOT_EXCLUSIVE),
-    "selector": {
-        "rabbitmq by stomp": "does not support selectors; SUBSCRIBE without a selector",
-    },
-    "sent_in_transaction": {"rabbitmq by stomp": _NO_TRANSACTIONS},
-    "acknowledged_in_transaction": {"rabbitmq by stomp": _NO_TRANSACTIONS},
-    "aborted": {"rabbitmq by stomp": _NO_TRANSACTIONS},
+    "selector": dict.fromkeys(_RABBITMQ, _NO_SELECTORS),
+    "sent_in_transaction": dict.fromkeys(_RABBITMQ, _NO_TRANSACTIONS),
+    "acknowledged_in_transaction": dict.fromkeys(_RABBITMQ, _NO_TRANSACTIONS),
+    "aborted": dict.fromkeys(_RABBITMQ, _NO_TRANSACTIONS),
     "joined": {
         "gateway by stomp": _NOT_JOINED,
         "activemq by jms": _NOT_JOINED,
         "rabbitmq by stomp": _NO_TRANSACTIONS,
+        "rabbitmq by amqp": _NO_TRANSACTIONS,
         "stub by jms": _NOT_JOINED,
     },
     "no_local": {
