@@ -11,16 +11,16 @@ from typing import Final
 
 from gateway.stomp.websocket import frames
 from gateway.stomp.websocket.codes import Code
-from gateway.stomp.websocket.frames import MOST_IDLE, FrameReader, Opcode
+from gateway.stomp.websocket.frames import MOST_CONTROLS, FrameReader, Opcode
 from gateway.stomp.websocket.upgrade import Agreed, Rules, Upgrade, UpgradeRefused
 
 _CLOSE: Final = Opcode.CLOSE
 #: Octets of answers to pings that may wait. What comes then is answered in their place: the newest
 #: ping's answer is enough (RFC 6455, section 5.5.3).
 _ANSWERS: Final = 1024
-#: Frames that carry nothing, pings among them, for which a client has time again in a second.
+#: Control frames that a client may send in a second, for long.
 #: Browsers send none, and libraries one in some seconds.
-_IDLE_RATE: Final = 50
+_CONTROL_RATE: Final = 50
 
 
 class WebSocket:
@@ -33,7 +33,7 @@ class WebSocket:
     def __init__(self, rules: Rules) -> None:
         self._upgrade: Final = Upgrade(rules)
         self._reader: Final = FrameReader()
-        #: Until when frames that carry nothing have been allowed again.
+        #: Until when control frames have been allowed again.
         self._allowed_ms = 0
         self.agreed: Agreed | None = None
         #: What is sent before the next message: the answer to the request, and those to pings.
@@ -84,7 +84,7 @@ class WebSocket:
             self.agreed = agreed
             self._due += agreed.answer
             octets = agreed.rest
-        if self._reader.allowed < MOST_IDLE:
+        if self._reader.allowed < MOST_CONTROLS:
             self._allow(now_ms)
         else:
             self._allowed_ms = now_ms
@@ -102,10 +102,10 @@ class WebSocket:
         return carried
 
     def _allow(self, now_ms: int) -> None:
-        """Allow more frames that carry nothing, as time has gone by."""
-        more = (now_ms - self._allowed_ms) * _IDLE_RATE // 1000
+        """Allow more control frames, as time has gone by."""
+        more = (now_ms - self._allowed_ms) * _CONTROL_RATE // 1000
         if more > 0:
-            self._reader.allowed = min(self._reader.allowed + more, MOST_IDLE)
+            self._reader.allowed = min(self._reader.allowed + more, MOST_CONTROLS)
             self._allowed_ms = now_ms
 
     def sent(self, parts: Sequence[bytes]) -> list[bytes]:

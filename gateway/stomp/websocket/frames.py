@@ -46,8 +46,10 @@ _WHOLE: Final = (_WHOLE_TEXT, _FIN | Opcode.BINARY)
 _SHORT_HEAD: Final = 6
 #: From this number of octets on a mask is taken off by tables, which costs less for each.
 _MANY: Final = 512
-#: Frames that carry nothing, pings among them, that may come at once.
-MOST_IDLE: Final = 200
+#: Control frames that may come at once.
+MOST_CONTROLS: Final = 200
+#: Frames of messages that carry nothing, that one read may have.
+_MOST_IDLE: Final = 1000
 #: What an octet becomes by each octet of a mask.
 _TABLES: Final = tuple(bytes(octet ^ mask for octet in range(256)) for mask in range(256))
 #: In place of a length up to 125: the length follows, in two or eight octets.
@@ -67,8 +69,8 @@ class FrameReader:
     After a Close frame nothing more is read; after an error it is used no more.
 
     :ivar controls: control frames that have come and were not taken yet, in order.
-    :ivar allowed: how many frames may still come that carry nothing. Each costs as much as one that
-        carries something, and is answered; the caller allows more as time goes by.
+    :ivar allowed: how many control frames may still come. Each costs as much as one that carries
+        something, and is answered; the caller allows more as time goes by.
     """
 
     __slots__ = (
@@ -88,7 +90,7 @@ class FrameReader:
 
     def __init__(self) -> None:
         self.controls: list[Control] = []
-        self.allowed = MOST_IDLE
+        self.allowed = MOST_CONTROLS
         #: A Close frame has come.
         self.closed = False
         #: The begun head of a frame.
@@ -119,12 +121,18 @@ class FrameReader:
             octets, self._head = self._head + octets, b""
         parts: list[bytes] = []
         at, end = 0, len(octets)
+        idle = 0
         while at < end:
             if not self._left:
                 if self.allowed < 0:
                     raise WebSocketError(
                         Code.POLICY,
-                        f"too many frames come that carry nothing, such as pings: {MOST_IDLE} at once is the limit",
+                        f"too many pings come, which carry nothing: {MOST_CONTROLS} at once is the limit",
+                    )
+                if idle > _MOST_IDLE:
+                    raise WebSocketError(
+                        Code.POLICY,
+                        f"more than {_MOST_IDLE} frames come at once that carry nothing",
                     )
                 # Most messages are one frame that is not long, and have come whole.
                 if at + _SHORT_HEAD <= end and not self._in_message:
@@ -142,7 +150,7 @@ class FrameReader:
                         if payload:
                             parts.append(payload)
                         else:
-                            self.allowed -= 1
+                            idle += 1
                         at = stop
                         continue
                 begun = self._begin(octets, at, end)
@@ -157,7 +165,7 @@ class FrameReader:
                 if payload:
                     parts.append(payload)
                 else:
-                    self.allowed -= 1
+                    idle += 1
             elif not self._left:
                 self.allowed -= 1
                 self._end_of_control()
