@@ -41,7 +41,7 @@ def descriptors(most_connections: int) -> Finding:
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = max(most_connections, 1024) + _OWN_DESCRIPTORS
-    name = "imq.bridge.stomp.maxConnections"
+    name = "imq.bridge.stomp.limit.connections"
     figure = f"{soft} descriptors; {name} is {most_connections}"
     if soft == resource.RLIM_INFINITY or (soft >= needed and most_connections >= 0):
         return Finding("descriptors", Severity.OK, "there are enough file descriptors", figure)

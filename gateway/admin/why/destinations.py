@@ -187,7 +187,7 @@ def _pause_causes(place: Dispatched, name: str) -> Iterator[Cause]:
             CauseKind.SELECTOR_TIME,
             f"Selectors take so much time that {name} waits its turn; it goes on by itself.",
             {"waiting": place.dispatch.backlog.waiting},
-            "Have clients write cheaper selectors, or lower imq.selector.maxCost. See who is connected:",
+            "Have clients write cheaper selectors, or lower imq.selectors.maxCost. See who is connected:",
             command("imqcmd", "list", "cxn"),
         )
 
