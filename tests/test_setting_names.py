@@ -1,4 +1,4 @@
-"""The names of settings that are written down are those of settings that there are."""
+"""Names of settings in pages and sources are those of settings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OTHERS = {
 
 
 def is_known(name: str) -> bool:
-    """Whether a setting has this name, or begins with it where the text says so."""
+    """Whether a setting has this name, or one that begins with it."""
     # At the end of a sentence, or before what a program adds.
     begin = name.removesuffix("*").rstrip(".")
     return (
