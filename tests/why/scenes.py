@@ -6,6 +6,7 @@ import io
 import json
 import shlex
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -108,6 +109,11 @@ class Scene:
         """The number of the connection with that client-id."""
         found = self.admin.get("/v1/connections")["connections"]
         return int(next(each["id"] for each in found if each["client_id"] == client_id))
+
+
+def name() -> str:
+    """The name of a queue that no other scene uses."""
+    return f"q.{uuid.uuid4().hex[:10]}"
 
 
 def until(

@@ -9,12 +9,7 @@ import uuid
 import pytest
 
 from tests.conformance.client import Client
-from tests.why.scenes import Scene, parsed, until
-
-
-def name() -> str:
-    """The name of a queue that no other scene uses."""
-    return f"q.{uuid.uuid4().hex[:10]}"
+from tests.why.scenes import Scene, name, parsed, until
 
 
 def texts(client: Client, count: int) -> list[str]:

@@ -178,6 +178,8 @@ def _place_json(found: Found) -> Mapping[str, object]:
         "ahead": found.ahead,
         "connection": 0 if found.consumer is None else found.consumer.origin.number,
         "transaction": found.xid,
+        "due_ms": found.due_ms,
+        "job": found.job,
     }
 
 

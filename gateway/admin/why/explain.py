@@ -39,23 +39,21 @@ from gateway.admin.why.journeys import Journey, read_journey
 from gateway.admin.why.limits import refusal_causes
 from gateway.admin.why.links import link_causes, unknown_links
 from gateway.admin.why.messages import (
-    Found,
     absent_causes,
     dead_cause,
-    destination_of,
     duplicate_causes,
-    find_message,
     found_causes,
     journey_causes,
-    seq_of_id,
     unknown_of_journal,
 )
 from gateway.admin.why.names import absent_cause, find_near, near_cause, temporary_name
 from gateway.admin.why.selectors import SAMPLE
+from gateway.admin.why.whereabouts import Found, destination_of, find_message, place_of, seq_of_id
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.durability.rows import BLOCK
+from gateway.broker.operator.searching import MessageSearch, WantedMessages
 from gateway.broker.operator.views import totals
 from gateway.broker.sessions.provider import EmbeddedProvider, waiting_at
 from gateway.broker.timing.schedule import Steps
@@ -69,6 +67,9 @@ from gateway.stomp.service import StompService
 
 #: Seconds that the dead message queues are looked through.
 _DEAD_S: Final = 3.0
+#: Seconds that what waits is looked through for an id, and places that are named.
+_SEARCH_S: Final = 2.0
+_MOST_PLACES: Final = 10
 #: Seconds that the store may take to say what is first in a queue.
 _STORE_S: Final = 2.0
 #: Threads that read the journal at once; others have work for threads, too.
@@ -165,12 +166,9 @@ class Explanations:
         broker, seq = self._broker, seq_of_id(self._broker, id)
         facts = self._facts(None)
         found = list(broker_causes(broker, facts))
-        places: list[Found] = []
-        if seq:
-            await self._stepwise(find_message(broker, facts, seq, places))
+        places, unknown = await self._places(id, facts)
         for place in places:
             found += found_causes(place, facts)
-        unknown: list[str] = []
         asked = {destination_of(place) for place in places if place.state == "waiting"}
         for destination in list(asked)[:3]:
             physical = broker.find(destination)
@@ -198,11 +196,9 @@ class Explanations:
     async def whereabouts(self, id: str) -> Whereabouts:
         """Find where a message is, and all that the journal says of it."""
         id = id[:_LONGEST]
-        seq = seq_of_id(self._broker, id)
-        places: list[Found] = []
-        if seq:
-            await self._stepwise(find_message(self._broker, self._facts(None), seq, places))
-        copies, unknown = await self._dead(id)
+        places, unknown = await self._places(id, self._facts(None))
+        copies, late = await self._dead(id)
+        unknown += late
         journey = await self._journey(id)
         standing = self._sources.journal.standing()
         unknown += unknown_of_journal(journey, standing, self._sources.segment_age)
@@ -327,6 +323,34 @@ class Explanations:
             if cause is not None:
                 found.append(cause)
         await self._stepwise(transaction_causes(facts, wanted, found))
+
+    async def _places(self, id: str, facts: Facts) -> tuple[list[Found], list[str]]:
+        """Find where a message is; what is dead is found by its own question.
+
+        :returns: the places, and what was not looked at.
+        """
+        places: list[Found] = []
+        await self._stepwise(find_message(self._broker, facts, id, places))
+        if places or self._broker.turn.suspended or not id:
+            return places, []
+        # It may have another number than its id says: it was moved, replayed or delayed.
+        wanted = WantedMessages(
+            selector=f"JMSMessageID = {literal(id)}", count=_MOST_PLACES, seconds=_SEARCH_S
+        )
+        search = await MessageSearch(self._sources.reactor, self._broker).find(wanted)
+        dead = {*await self._dead_queues()}
+        places += [
+            place_of(self._broker, each)
+            for each in search.messages
+            if not isinstance(each.place, PhysicalQueue) or each.place.destination not in dead
+        ]
+        unknown = [f"{place} could not be read from the store in time." for place in search.unread]
+        if search.next and not places:
+            find = command("imqcmd", "query", "msg", "-t", "q", "-n", "QUEUE", "-msgID", id)
+            unknown.append(
+                f"It was looked for by its id among {counted(search.looked_at)} that wait in {_SEARCH_S:g} seconds, and there are more. If it was moved or replayed, ask about its queue: {find}"
+            )
+        return places, unknown
 
     async def _oldest(self, queue: PhysicalQueue) -> int:
         waiting = await self._soon(waiting_at(queue))

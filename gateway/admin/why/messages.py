@@ -1,14 +1,11 @@
-"""Why one message is not delivered: where it is, and what became of it.
+"""Why one message is not delivered, and what became of it.
 
-A message of this broker is found by its number, which its id ends in: in each place by a bisection,
-so that it does not matter how many wait. Where many places are looked at, a generator does a few in
-each step.
+Where it is, :mod:`gateway.admin.why.whereabouts` finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from bridge.config.model import BUILT_IN_DMQ_DESTINATION
@@ -26,11 +23,9 @@ from gateway.admin.why.cause import (
 )
 from gateway.admin.why.facts import Facts
 from gateway.admin.why.journeys import Journey, StepTold
+from gateway.admin.why.whereabouts import Found, destination_of
 from gateway.broker.broker import Broker
-from gateway.broker.core.consumers.consumer import EmbeddedConsumer
-from gateway.broker.core.delivery.dispatch import Dispatched
-from gateway.broker.core.destinations.queue import PhysicalQueue
-from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.virtual_topics import ORIGINAL_DESTINATION
 from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import JournalStanding
@@ -38,10 +33,7 @@ from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
-from gateway.messaging.xa import xid_text
 
-#: Deliveries of consumers that are looked at in one step.
-_STEP: Final = 5000
 #: Names of properties by which other brokers do something, and what.
 _UNUSED: Final = {
     "JMSXGroupID": "messages of a group go to one consumer",
@@ -51,139 +43,8 @@ _UNUSED: Final = {
     "x-delay": "a message is delivered at a later time",
     "CamelJmsDeliveryMode": "the delivery mode is set",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A place where the message is.
-
-    :param place: the queue or the subscription; None where it is not there yet.
-    :param name: the same in words.
-    :param state: ``waiting``, ``pausing``, ``held``, ``acknowledged``, or ``prepared`` where a
-        prepared transaction has acknowledged it, and ``sent`` where it has sent it.
-    :param message: None where it is in the store only.
-    :param ahead: messages that are delivered before it, and
-    :param higher: those of them that have a higher priority.
-    :param consumer: who has it.
-    :param xid: the prepared transaction.
-    """
-
-    place: Dispatched | None
-    name: str
-    state: str
-    message: Message | None = None
-    ahead: int = 0
-    higher: int = 0
-    consumer: EmbeddedConsumer | None = None
-    xid: str = ""
-
-
-def seq_of_id(broker: Broker, id: str) -> int:
-    """Return the number in an id; 0 where it is not this broker's."""
-    prefix = broker.numbering.prefix
-    end = id.removeprefix(prefix)
-    if end == id or not (end.isascii() and end.isdecimal()) or len(end) > 18:
-        return 0
-    return int(end)
-
-
-def find_message(broker: Broker, facts: Facts, seq: int, found: list[Found]) -> Steps[None]:
-    """Find where a message is, in short steps."""
-    for branch in broker.branches.prepared():
-        xid = xid_text(branch.xid)
-        sources = [
-            taken.source
-            for taken in branch.taken
-            if any(message.seq == seq for message in taken.messages)
-        ]
-        # After a restart they are in the store only.
-        sources += [source for source, row in branch.unread_taken if row.seq == seq]
-        found += [Found(source, _name(source), "prepared", xid=xid) for source in sources]
-        sent_to = [to for to, run in branch.sends if any(message.seq == seq for message in run)]
-        sent_to += [to for to, row in branch.unread_sends if row.seq == seq]
-        found += [Found(None, spoken(to.destination), "sent", xid=xid) for to in sent_to]
-        yield
-    yield
-    for connection in list(facts.connections):
-        for session in list(connection.sessions):
-            for consumer, deliveries in list(session.transaction.acknowledged):
-                if any(message.seq == seq for _, message in deliveries):
-                    source = consumer.source
-                    if isinstance(source, (PhysicalQueue, TopicSubscription)):
-                        found.append(
-                            Found(source, _name(source), "acknowledged", consumer=consumer)
-                        )
-        yield
-    for place in _places(broker):
-        yield
-        if place is None:
-            continue
-        at = _waiting(place, seq)
-        if at is not None:
-            found.append(at)
-            continue
-        for consumer in list(place.dispatch.consumers):
-            messages = consumer.unsettled_messages()
-            for start in range(0, len(messages), _STEP):
-                part = messages[start : start + _STEP]
-                if part[0].seq <= seq or part[-1].seq >= seq:
-                    held = next((each for each in part if each.seq == seq), None)
-                    if held is not None:
-                        found.append(Found(place, _name(place), "held", held, consumer=consumer))
-                yield
-
-
-def _places(broker: Broker) -> Iterator[Dispatched | None]:
-    """Yield every place; None now and then, where others may go first."""
-    for at, physical in enumerate(list(broker.destinations.values())):
-        if isinstance(physical, PhysicalQueue):
-            if physical.count:
-                yield physical
-        else:
-            yield from list(physical.named)
-        if at % 100 == 99:
-            yield None
-    yield from list(broker.wild.subscriptions)
-    for durable in list(broker.durables.values()):
-        if durable not in broker.wild.subscriptions and durable.named is None:
-            yield durable
-
-
-def _waiting(place: Dispatched, seq: int) -> Found | None:
-    backlog = place.dispatch.backlog
-    if seq in backlog.delayed:
-        return Found(place, _name(place), "pausing", backlog.delayed[seq])
-    if seq in backlog.resting:
-        return Found(place, _name(place), "pausing")
-    higher = 0
-    for _, lane in backlog.lanes():
-        message = lane.find(seq)
-        if message is not None or lane.is_behind(seq):
-            return Found(place, _name(place), "waiting", message, higher + lane.before(seq), higher)
-        higher += lane.count
-    return None
-
-
-def _name(place: object) -> str:
-    if isinstance(place, PhysicalQueue):
-        return spoken(place.destination)
-    if isinstance(place, TopicSubscription) and place.durable:
-        return f"durable subscription {quoted(place.name)} of client-id {quoted(place.client_id)}"
-    if isinstance(place, TopicSubscription) and place.name:
-        return f"the shared subscription {quoted(place.name)} to {spoken(place.pattern)}"
-    if isinstance(place, TopicSubscription):
-        return f"a subscription to {spoken(place.pattern)}"
-    return "a destination"
-
-
-def destination_of(found: Found) -> Destination:
-    """The destination to ask about next."""
-    if isinstance(found.place, PhysicalQueue):
-        return found.place.destination
-    if found.message is not None:
-        return found.message.headers.destination
-    assert isinstance(found.place, TopicSubscription)
-    return found.place.pattern
+#: Reasons of the journal for what is at another destination now, and what was done.
+_RELOCATED: Final = {"moved": "moved", "replayed": "replayed"}
 
 
 def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
@@ -197,7 +58,6 @@ def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
             command("imqcmd", "query", "txn", "-n", found.xid),
         )
         return
-    assert found.place is not None
     destination = destination_of(found)
     if found.state == "prepared":
         yield Cause(
@@ -228,10 +88,18 @@ def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
             command("imqcmd", "destroy", "cxn", "-n", number),
             found.consumer.handed_ms,
         )
+    elif found.state == "scheduled":
+        yield Cause(
+            CauseKind.SCHEDULED,
+            f"It is to be delivered to {found.name} at {moment(found.due_ms)}, in {span(found.due_ms - facts.now_ms)}, as its sender asked.",
+            {"due_ms": found.due_ms, "id": found.job},
+            "Wait, or have it never delivered:",
+            command("imqcmd", "destroy", "scheduled", "-n", found.job),
+        )
     elif found.state == "pausing":
         yield Cause(
             CauseKind.REDELIVERY_PAUSE,
-            f"It is in {found.name}: a consumer rejected it, and it waits before it is delivered again (attempt {found.place.tries(found.message.seq) + 1 if found.message else 'unknown'}).",
+            f"It is in {found.name}: a consumer rejected it, and it waits before it is delivered again (attempt {_attempt(found)}).",
             {},
             "Wait, mend the consumer, or shorten the pause with -o redeliveryDelay=0; ask about the destination:",
             why_destination(destination),
@@ -250,6 +118,12 @@ def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
     message = found.message
     if message is not None:
         yield from _message_causes(message, facts.now_ms)
+
+
+def _attempt(found: Found) -> str:
+    if found.message is None or isinstance(found.place, PhysicalTopic):
+        return "unknown"
+    return str(found.place.tries(found.message.seq) + 1)
 
 
 def _message_causes(message: Message, now_ms: int) -> Iterator[Cause]:
@@ -321,6 +195,9 @@ def journey_causes(
     for each in journey.steps:
         if each.step == Step.ROUTED.value and (each.target_id or each.as_target):
             yield _copied(each)
+        if each.step == Step.DELETED.value and each.text("reason") in _RELOCATED:
+            yield _relocated(each)
+            continue
         last[each.step] = each
     arrived = last.get(Step.ARRIVED.value)
     if arrived is not None:
@@ -395,6 +272,21 @@ def journey_causes(
             command("imqcmd", "list", "dur") if unheard else "",
             deleted.time_ms,
         )
+
+
+def _relocated(told: StepTold) -> Cause:
+    """Say where an administrator has put a message."""
+    where = told.text("comment").removeprefix("to ")
+    kind, _, name = where.partition(":")
+    to = Destination(Kind.TOPIC if kind == "topic" else Kind.QUEUE, name)
+    return Cause(
+        CauseKind.MOVED_ON,
+        f"An administrator {_RELOCATED[told.text('reason')]} it from {told.text('destination')} to {where} at {moment(told.time_ms)}; it has kept its id.",
+        {"reason": told.text("reason"), "destination": where},
+        "Ask about the destination:",
+        why_destination(to),
+        told.time_ms,
+    )
 
 
 def _copied(told: StepTold) -> Cause:

@@ -44,7 +44,14 @@ class Journal(Protocol):
         self, source: QueueOrSubscription, messages: Sequence[Message], reason: str
     ) -> None: ...
 
-    def removed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None: ...
+    def removed(
+        self,
+        source: QueueOrSubscription,
+        messages: Sequence[Message],
+        reason: str,
+        comment: str,
+        /,
+    ) -> None: ...
 
     def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None: ...
 
@@ -325,10 +332,19 @@ class Changes:
         if self.journal is not None:
             self.journal.returned(source, messages, reason)
 
-    def journal_removed(self, source: QueueOrSubscription, messages: Sequence[Message]) -> None:
-        """These are about to be removed without going to the dead message queue."""
+    def journal_removed(
+        self,
+        source: QueueOrSubscription,
+        messages: Sequence[Message],
+        reason: str = "removed",
+        comment: str = "",
+    ) -> None:
+        """These are about to be removed without going to the dead message queue.
+
+        :param reason: a word, such as ``moved`` for what is at another destination then.
+        """
         if self.journal is not None:
-            self.journal.removed(source, messages)
+            self.journal.removed(source, messages, reason, comment)
 
     def journal_removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None:
         """The same of messages that are in the store only."""

@@ -381,14 +381,21 @@ class Journey:
         for named in self._names(source, messages):
             self._lines.tell(_RETURNED, named, None, _subscription(source), said=said)
 
-    def removed(self, source: object, messages: Sequence[Message]) -> None:
+    def removed(
+        self, source: object, messages: Sequence[Message], reason: str, comment: str
+    ) -> None:
         """Note messages that are given up and not buried.
 
-        They are being purged, or their destination or subscription is being removed. To be called
-        before they are released.
+        They are being purged, their destination or subscription is being removed, or others take
+        their places elsewhere. To be called before they are released.
+
+        :param reason: ``removed``, ``moved`` or ``replayed``; ``comment`` says where to.
         """
         if messages and isinstance(source, (PhysicalQueue, TopicSubscription)):
-            self._gone((), source, messages, None, _subscription(source), {"reason": "removed"})
+            said: dict[str, object] = {"reason": reason}
+            if comment:
+                said["comment"] = comment
+            self._gone((), source, messages, None, _subscription(source), said)
 
     def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None:
         """The same for what is in the store only."""

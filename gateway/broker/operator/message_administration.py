@@ -179,7 +179,7 @@ class MessageAdministration:
         queue = self._find("queue", name)
         assert isinstance(queue, PhysicalQueue)
         self._check(queue)
-        work = _Exchange(self._broker, queue, chosen, replacement, dry_run, keeps=keeps)
+        work = _Exchange(self._broker, queue, chosen, replacement, dry_run, word, keeps=keeps)
         done: Deferred[int] = Deferred()
         SelectivePurge(
             queue,
@@ -249,7 +249,10 @@ class MessageAdministration:
 
 
 class _Exchange:
-    """Chooses the messages of one request, and has others take their places."""
+    """Chooses the messages of one request, and has others take their places.
+
+    :param word: what is done to them, as the journal says it of what is elsewhere then.
+    """
 
     def __init__(
         self,
@@ -258,10 +261,12 @@ class _Exchange:
         chosen: Chosen,
         replacement: Replacement,
         dry_run: bool,
+        word: str,
         *,
         keeps: bool,
     ) -> None:
         self.outcome: Final = Outcome()
+        self._word: Final = word
         self._broker: Final = broker
         self._queue: Final = queue
         self._matches: Final = chosen.matches()
@@ -358,10 +363,17 @@ class _Exchange:
         commits, changes = self._broker.commits, self._queue.changes
         commits.begin()
         try:
-            for _, new in coming:
+            gone: dict[Destination | None, list[Message]] = {}
+            for message, new in coming:
+                to = None if new is None else new.headers.destination
                 if new is not None:
                     self._broker.arrive(new.headers.destination, [new])
-            changes.journal_removed(self._queue, messages)
+                gone.setdefault(to, []).append(message)
+            for to, run in gone.items():
+                if to is None:
+                    changes.journal_removed(self._queue, run)
+                else:
+                    changes.journal_removed(self._queue, run, self._word, f"to {to}")
             self._queue.settle(messages)
         finally:
             commits.end()

@@ -1,0 +1,103 @@
+"""Where a message is that is yet to come, or has another number now."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.why.scenes import Scene, name, until
+
+
+def journey(scene: Scene, id: str) -> dict[str, Any]:
+    """What the console shows of a message."""
+    found: dict[str, Any] = scene.admin.get("/v1/message/journey", id=id)
+    return found
+
+
+def is_only_in(scene: Scene, id: str, queue: str) -> None:
+    """Check that a message waits there, and is said to be nowhere else."""
+    answer = scene.ask("message", id=id)
+    assert answer["subject"].endswith(f"is not delivered: it is in queue '{queue}'")
+    kinds = [each["kind"] for each in answer["causes"]]
+    assert "NO_CONSUMER" in kinds
+    assert not {"REMOVED", "DEAD", "MOVED_ON"} & {*kinds}
+    places = journey(scene, id)["places"]
+    assert [(each["queue"], each["state"]) for each in places] == [(queue, "waiting")]
+
+
+def test_moved_to_another_queue(scene: Scene) -> None:
+    queue, other = name(), name()
+    scene.put(f"/queue/{queue}", "1")
+    id = scene.id_of(queue)
+    scene.put(f"/queue/{other}", "0")
+    scene.run(f"imqcmd move msg -t q -n {queue} -msgID {id} -to queue:{other}")
+    is_only_in(scene, id, other)
+    assert scene.message(id, "BEHIND_OTHERS")["figures"]["ahead"] == 1
+    with scene.client() as client:
+        client.subscribe(f"/queue/{other}", ack="client-individual")
+        held = client.messages(2)[1]
+        assert held["message-id"] == id
+        assert scene.message(id, "UNACKNOWLEDGED")["figures"]["unacknowledged"] == 2
+        client.ack(held)
+        client.sync()
+        # What the journal says of it when it is gone.
+        cause = scene.message(id, "MOVED_ON")
+        assert cause["figures"] == {"reason": "moved", "destination": f"queue:{other}"}
+        assert f"moved it from queue:{queue} to queue:{other}" in cause["sentence"]
+        scene.run(cause["command"])
+        assert scene.message(id, "ACKNOWLEDGED")
+    kinds = [each["kind"] for each in scene.ask("message", id=id)["causes"]]
+    assert "REMOVED" not in kinds
+
+
+def test_a_dead_one_that_was_replayed(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o maximumRedeliveries=0")
+    with scene.client() as client:
+        dead = client.hold(f"/queue/{queue}", "1", ack="client-individual")[0]
+        id = dead["message-id"]
+        client.nack(dead)
+        assert scene.message(id, "DEAD")
+        client.disconnect()
+    scene.run(f"imqcmd replay msg -t q -n mq.sys.dmq -msgID {id}")
+    is_only_in(scene, id, queue)
+
+
+@pytest.mark.parametrize("topic", [False, True])
+def test_scheduled_until_it_is_due(scene: Scene, topic: bool) -> None:
+    place = name()
+    kind = "topic" if topic else "queue"
+    with scene.client() as client:
+        client.put(f"/{kind}/{place}", "1", AMQ_SCHEDULED_DELAY="3600000")
+    [scheduled] = scene.admin.get("/v1/scheduled", type=kind, name=place)["scheduled"]
+    id, job = scheduled["message_id"], scheduled["job_id"]
+    cause = scene.message(id, "SCHEDULED")
+    assert cause["figures"] == {"due_ms": scheduled["due_ms"], "id": job}
+    assert cause["figures"]["due_ms"] > time.time() * 1000 + 3_000_000
+    assert f"It is to be delivered to {kind} '{place}' at " in cause["sentence"]
+    assert cause["command"] == f"imqcmd destroy scheduled -n {job}"
+    [found] = journey(scene, id)["places"]
+    assert (found["state"], found["due_ms"]) == ("scheduled", scheduled["due_ms"])
+    told = scene.run(f"imqcmd why msg -id {id}")
+    assert "1  SCHEDULED\n" in told
+    scene.run(cause["command"])
+    assert journey(scene, id)["places"] == []
+
+
+def test_scheduled_and_due_by_now(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1", AMQ_SCHEDULED_DELAY="300")
+    [scheduled] = scene.admin.get("/v1/scheduled", type="queue", name=queue)["scheduled"]
+    id = scheduled["message_id"]
+    until(lambda: scene.admin.get("/v1/messages", name=queue)["messages"])
+    is_only_in(scene, id, queue)
+
+
+def test_an_id_that_was_never_given_to_a_message_is_not_searched_into_one(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1")
+    prefix = scene.id_of(queue).rpartition("-")[0]
+    assert journey(scene, f"{prefix}-999999999")["places"] == []
+    assert journey(scene, "it's no id")["places"] == []
