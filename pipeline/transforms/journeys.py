@@ -280,7 +280,10 @@ def _outcome(whole: bool) -> Column:
     settled = now("_at_broker").isin([CODES[step] for step in SETTLED]) & (again | ~owed)
     gone = there(Step.DELETED) & (~again | (now("_at_broker") == CODES[Step.DELETED]))
     why = sql.when(gone & ~there(Step.ACKNOWLEDGED), sql.col("reason"))
-    removed, unsubscribed = why.isin("removed", "refused", "moved", "replayed"), why == "unsubscribed"
+    removed, unsubscribed = (
+        why.isin("removed", "refused", "moved", "replayed"),
+        why == "unsubscribed",
+    )
     taken = there(Step.ARRIVED, Step.SETTLED) | (
         settled & ~sql.coalesce(removed | unsubscribed, sql.lit(False))
     )
