@@ -31,7 +31,7 @@ from gateway.admin.service.dead import destination_of
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.admin.why.explain import Explanations
 from gateway.admin.why.journeys import StepTold
-from gateway.admin.why.messages import Found
+from gateway.admin.why.whereabouts import Found
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.operator.searching import FoundMessage, MessageSearch, WantedMessages, place_key
 from gateway.messaging import dead
