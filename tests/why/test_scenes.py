@@ -243,13 +243,18 @@ def test_dead_with_the_reason_and_where_it_is(scene: Scene) -> None:
         cause = scene.queue(queue, "DEAD")
         assert cause["figures"]["dead"] == 1
         assert "refused by its consumer" in cause["sentence"]
-        cause = scene.message(message["message-id"], "DEAD")
+        assert cause["command"].startswith("imqcmd replay msg -t q -n mq.sys.dmq -selector ")
+        client.disconnect()
+    cause = scene.message(message["message-id"], "DEAD")
     assert "UNDELIVERABLE" in cause["sentence"]
     assert "queue 'mq.sys.dmq'" in cause["sentence"]
-    assert "refused by its consumer" in scene.run(cause["command"])
     # Not to purge what is dead.
-    cause = scene.queue("mq.sys.dmq", "NO_CONSUMER")
-    assert cause["command"] == "imqcmd list msg -t q -n mq.sys.dmq"
+    idle = scene.queue("mq.sys.dmq", "NO_CONSUMER")
+    assert idle["command"] == "imqcmd list msg -t q -n mq.sys.dmq"
+    look = cause["advice"].partition("see all of it: ")[2].removesuffix(":")
+    assert "refused by its consumer" in scene.run(look)
+    assert "Done: 1 of 1 messages" in scene.run(cause["command"])
+    assert scene.message(message["message-id"], "NO_CONSUMER")["figures"]["waiting"] == 1
 
 
 def test_dead_in_a_queue_of_its_own(scene: Scene) -> None:
@@ -263,9 +268,12 @@ def test_dead_in_a_queue_of_its_own(scene: Scene) -> None:
         client.nack(message)
         cause = scene.queue(queue, "DEAD")
         assert f"they are in {own}" in cause["sentence"]
-        assert message["message-id"] in scene.run(cause["command"])
+        look = cause["advice"].partition("(")[2].partition("), mend")[0]
+        assert message["message-id"] in scene.run(look)
+        assert cause["command"].startswith(f"imqcmd replay msg -t q -n {own} -selector ")
         cause = scene.message(message["message-id"], "DEAD")
     assert f"queue '{own}'" in cause["sentence"]
+    assert cause["command"] == f"imqcmd replay msg -t q -n {own} -msgID {message['message-id']}"
     assert scene.queue(own, "NO_CONSUMER")["command"] == f"imqcmd list msg -t q -n {own}"
     assert "Is a Dead Message Queue" in scene.run(f"imqcmd query dst -t q -n {own}")
     findings = scene.admin.get("/v1/doctor")["findings"]
@@ -573,8 +581,37 @@ def test_headers_that_mean_nothing_here(scene: Scene) -> None:
         client.subscribe(f"/queue/{queue}", **{"activemq.retroactive": "true", "x-priority": "3"})
         cause = scene.queue(queue, "HEADER_UNUSED")
     assert "'activemq.retroactive', 'x-priority'" in cause["sentence"]
-    scene.put(f"/queue/{queue}", "1", JMSXGroupID="g")
-    assert "JMSXGroupID" in scene.message(scene.id_of(queue), "HEADER_UNUSED")["sentence"]
+    scene.put(f"/queue/{queue}", "1", "2", **{"x-delay": "60000", "_AMQ_LVQ_NAME": "v"})
+    with scene.client() as client:
+        # Neither is delayed, and neither takes the place of the other.
+        client.subscribe(f"/queue/{queue}", ack="client")
+        held = client.messages(2)
+        causes = scene.ask("message", id=held[0]["message-id"])["causes"]
+    advice = [each["advice"] for each in causes if each["kind"] == "HEADER_UNUSED"]
+    assert len(advice) == 2
+    assert "AMQ_SCHEDULED_DELAY" in " ".join(advice)
+
+
+@pytest.mark.parametrize("header", ["JMSXGroupID", "_AMQ_GROUP_ID"])
+def test_headers_of_groups_mean_something_here(scene: Scene, header: str) -> None:
+    queue = name()
+    with scene.client() as has:
+        has.subscribe(f"/queue/{queue}", ack="client", prefetch_count="1")
+        scene.put(f"/queue/{queue}", "1", "2", **{header: "g"})
+        has.messages(1)
+        assert scene.queue(queue, "MESSAGE_GROUP")["figures"]["groups"] == 1
+        causes = scene.ask("message", id=scene.id_of(queue))["causes"]
+    assert "HEADER_UNUSED" not in [each["kind"] for each in causes]
+
+
+def test_the_header_of_a_time_means_something_here(scene: Scene) -> None:
+    queue = name()
+    due = str(int(time.time() * 1000) + 3_600_000)
+    scene.put(f"/queue/{queue}", "1", **{"_AMQ_SCHED_DELIVERY": due})
+    [scheduled] = scene.admin.get("/v1/scheduled", type="queue", name=queue)["scheduled"]
+    kinds = [each["kind"] for each in scene.ask("message", id=scheduled["message_id"])["causes"]]
+    assert "SCHEDULED" in kinds
+    assert "HEADER_UNUSED" not in kinds
 
 
 def test_ids_that_say_where_to_ask(scene: Scene) -> None:

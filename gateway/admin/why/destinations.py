@@ -118,24 +118,19 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
     elif not physical.properties.use_dmq:
         where = "they were not kept, since useDMQ is false"
     dead = sum(physical.died.values()) - physical.died.get(DeadReason.EXPIRED, 0)
-    look = command(
-        "imqcmd",
-        "list",
-        "msg",
-        "-t",
-        "q",
-        "-n",
-        dead_queue.name,
-        "-selector",
-        "JMS_SUN_DMQ_DESTINATION = '" + str(destination).replace("'", "''") + "'",
-    )
+    kept = where.startswith("they are in")
+    selector = "JMS_SUN_DMQ_DESTINATION = '" + str(destination).replace("'", "''") + "'"
+    chosen = "-t", "q", "-n", dead_queue.name, "-selector", selector
+    look = command("imqcmd", "list", "msg", *chosen) if kept else ""
     expired = physical.died.get(DeadReason.EXPIRED, 0)
     if expired:
         yield Cause(
             CauseKind.EXPIRED,
             f"{counted(expired)} of {spoken(destination)} {some(expired, 'has', 'have')} expired since the start, the last of all deaths at {moment(physical.last_death_ms)}; {where}.",
             {"expired": expired},
-            "Have senders set a longer time to live (expires), or consumers keep up; see them:",
+            "Have senders set a longer time to live (expires), or consumers keep up; see them:"
+            if kept
+            else "Have senders set a longer time to live (expires), or consumers keep up.",
             look,
             physical.last_death_ms,
             expired,
@@ -150,8 +145,10 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
             CauseKind.DEAD,
             f"{counted(dead)} of {spoken(destination)} {some(dead, 'has', 'have')} died since the start ({reasons}), the last at {moment(physical.last_death_ms)}: {physical.last_death}; {where}.",
             {"dead": dead},
-            "See them and why; a client that takes them from there can send them again:",
-            look,
+            f"See why each died ({look}), mend the cause, and send them again:"
+            if kept
+            else "Mend the cause: they cannot be sent again.",
+            command("imqcmd", "replay", "msg", *chosen) if kept else "",
             physical.last_death_ms,
             dead,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from bridge.config.model import BUILT_IN_DMQ_DESTINATION
 from gateway.admin.why.cause import (
     Cause,
     CauseKind,
@@ -25,7 +24,8 @@ from gateway.admin.why.facts import Facts
 from gateway.admin.why.journeys import Journey, StepTold
 from gateway.admin.why.whereabouts import Found, destination_of
 from gateway.broker.broker import Broker
-from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.virtual_topics import ORIGINAL_DESTINATION
 from gateway.broker.timing.schedule import Steps
 from gateway.journal.journal import JournalStanding
@@ -34,14 +34,16 @@ from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
 
-#: Names of properties by which other brokers do something, and what.
-_UNUSED: Final = {
-    "JMSXGroupID": "messages of a group go to one consumer",
-    "_AMQ_GROUP_ID": "messages of a group go to one consumer",
-    "_AMQ_LVQ_NAME": "a queue keeps the last message of a value",
-    "_AMQ_SCHED_DELIVERY": "a message is delivered at a later time",
-    "x-delay": "a message is delivered at a later time",
-    "CamelJmsDeliveryMode": "the delivery mode is set",
+#: Names of properties by which other brokers do something, what, and what to do instead.
+UNUSED: Final = {
+    "_AMQ_LVQ_NAME": (
+        "a queue keeps the last message of a value",
+        "Have the consumer keep the last one of each value.",
+    ),
+    "x-delay": (
+        "a message is delivered at a later time",
+        "Have the sender give AMQ_SCHEDULED_DELAY, in milliseconds.",
+    ),
 }
 #: Reasons of the journal for what is at another destination now, and what was done.
 _RELOCATED: Final = {"moved": "moved", "replayed": "replayed"}
@@ -121,7 +123,7 @@ def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
 
 
 def _attempt(found: Found) -> str:
-    if found.message is None or isinstance(found.place, PhysicalTopic):
+    if found.message is None or not isinstance(found.place, (PhysicalQueue, TopicSubscription)):
         return "unknown"
     return str(found.place.tries(found.message.seq) + 1)
 
@@ -134,20 +136,21 @@ def _message_causes(message: Message, now_ms: int) -> Iterator[Cause]:
             {"expired_ms": message.expires},
             "Have the sender set a longer time to live (expires).",
         )
-    topic = dict(message.headers.extras).get(ORIGINAL_DESTINATION)
+    extras = dict(message.headers.extras)
+    topic = extras.get(ORIGINAL_DESTINATION)
     if topic is not None:
         yield Cause(
             CauseKind.COPIED,
             f"It is the copy that {spoken(message.headers.destination)} has of a message to the virtual topic {topic[:300]}.",
             {"topic": topic.removeprefix("/topic/")},
         )
-    for name, what in _UNUSED.items():
-        if name in message.headers.properties:
+    for name, (what, advice) in UNUSED.items():
+        if name in message.headers.properties or name in extras:
             yield Cause(
                 CauseKind.HEADER_UNUSED,
                 f"It has the header {quoted(name)}, by which other brokers do something ({what}), and this one does not.",
                 {"header": name},
-                "Use a queue for each group, or a selector for each consumer.",
+                advice,
             )
 
 
@@ -161,7 +164,7 @@ def dead_cause(copy: Message, queue: Destination, id: str) -> Cause:
     source = said.get(
         "JMS_SUN_JMSBRIDGE_SOURCE_DESTINATION" if bridged else "JMS_SUN_DMQ_DESTINATION", ""
     )
-    selector = "JMSMessageID = '" + copy.message_id.replace("'", "''") + "'"
+    chosen = "msg", "-t", "q", "-n", queue.name, "-msgID", copy.message_id
     expired = reason in ("EXPIRED", "MESSAGE_EXPIRED")
     by = "a link" if bridged else "the broker"
     named = f" under the id {copy.message_id}" if copy.message_id != id else ""
@@ -169,14 +172,8 @@ def dead_cause(copy: Message, queue: Destination, id: str) -> Cause:
         CauseKind.EXPIRED if expired else CauseKind.DEAD,
         f"It is dead: {by} gave it up ({reason}: {str(comment)[:300]}) at {str(source)[:200]}, and it is in {spoken(queue)} now{named}.",
         {"reason": reason, "queue": queue.name, "message_id": copy.message_id},
-        "Mend the reason, then send it again:"
-        if queue == BUILT_IN_DMQ_DESTINATION
-        else "Mend the reason, and send it again by a client that takes it from there; see all of it:",
-        command("imqbridgemgr", "replay", "dead", "-selector", selector)
-        if queue == BUILT_IN_DMQ_DESTINATION
-        else command(
-            "imqcmd", "query", "msg", "-t", "q", "-n", queue.name, "-msgID", copy.message_id
-        ),
+        f"Mend the reason, then send it again; to see all of it: {command('imqcmd', 'query', *chosen)}",
+        command("imqcmd", "replay", *chosen),
     )
 
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+import gateway
 from bridge.link.status import BalanceTerms, Doing, LinkCounters, LinkState, LinkStatus
 from gateway.admin.why.broker import broker_causes
 from gateway.admin.why.cause import Cause, CauseKind, command, ranked, span
 from gateway.admin.why.facts import Facts, LinkFacts
 from gateway.admin.why.journeys import read_journey
 from gateway.admin.why.links import link_causes
-from gateway.admin.why.messages import journey_causes, unknown_of_journal
+from gateway.admin.why.messages import UNUSED, journey_causes, unknown_of_journal
 from gateway.admin.why.names import nearness, temporary_name
 from gateway.admin.why.selectors import Miss, misses
 from gateway.journal.journal import JournalStanding
@@ -69,6 +70,13 @@ def test_the_likeliest_and_heaviest_come_first() -> None:
         Cause(CauseKind.DEAD, "dead"),
     ]
     assert [cause.sentence for cause in ranked(causes)] == ["full", "heavy", "light", "dead"]
+
+
+@pytest.mark.parametrize("header", UNUSED)
+def test_what_is_said_to_mean_nothing_is_read_by_no_profile(header: str) -> None:
+    sources = Path(gateway.__file__).parent
+    found = [path for path in sources.rglob("*.py") if header in path.read_text()]
+    assert [path.relative_to(sources).as_posix() for path in found] == ["admin/why/messages.py"]
 
 
 def test_a_command_is_one_whatever_a_name_is() -> None:
