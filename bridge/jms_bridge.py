@@ -146,6 +146,8 @@ class JMSBridge:
         self._steps: Final = _Steps(reactor, log, self._state_of)
         self._secrets: set[str] = set()
         self._parts: Parts | None = None
+        #: The configuration that was in force last; None before the first start.
+        self.last_config: model.Bridge | None = None
         self._stop_s = STOP_S
         self._turn: Final = DeferredLock()
         self._under_way: list[Deferred[Any]] = []
@@ -402,6 +404,7 @@ class JMSBridge:
         parts, self._parts = self._parts, None
         if parts is None:
             return
+        self.last_config = parts.config
         until = self._reactor.seconds() + seconds
         stopping = {
             _key(link.name): link.stop()

@@ -159,6 +159,7 @@ def admin_service(
             bridges,
             partial(_stomp_service, bridges),
             partial(_owners, bridges),
+            lambda: () if cluster is None else cluster.elsewhere(),
             journal,
             configuration.layout.journal,
             settings[SEGMENT_AGE],

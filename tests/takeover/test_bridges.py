@@ -194,6 +194,12 @@ def test_the_table_of_owners_changes_the_list_at_start(
             broker.until_bridge(owner, state, name)
     with pytest.raises(AdminError, match="broker west owns bridge two: ask it there"):
         east.ask("POST", "/v1/bridges/two/stop", {})
+    [cause] = east.ask("GET", "/v1/why/link?bridge=two&link=over")["causes"]
+    assert cause["kind"] == "OWNED_ELSEWHERE"
+    assert "Broker 'west' of the cluster owns bridge 'two' (STARTED)" in cause["sentence"]
+    assert cause["command"] == "imqbridgemgr list bridge"
+    [unknown] = east.ask("GET", "/v1/why/destination?type=q&name=mq.sys.dmq")["unknown"]
+    assert "whether a link of it takes part is known there" in unknown
     # It is in the table as this broker's: it is added to the list.
     assert east.terminate() == 0
     east.settings["imq.bridge.activelist"] = "stomp"

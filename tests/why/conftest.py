@@ -27,6 +27,19 @@ LINKS = (
 )
 
 
+#: One that scenes pause and stop.
+SPARE = (
+    '<jmsbridge name="spare">'
+    '<link name="runs"><source connection-factory-ref="here" destination-ref="in"/>'
+    '<target connection-factory-ref="here" destination-ref="out"/></link>'
+    '<link name="halted"><source connection-factory-ref="here" destination-ref="in"/>'
+    '<target connection-factory-ref="here" destination-ref="out"/></link>'
+    '<connection-factory ref-name="here"/>'
+    '<destination ref-name="in" name="spare.in" type="queue"/>'
+    '<destination ref-name="out" name="spare.out" type="queue"/></jmsbridge>'
+)
+
+
 def _bridge(port: int) -> str:
     links = "".join(
         LINK.format(
@@ -52,6 +65,8 @@ def _bridge(port: int) -> str:
 @pytest.fixture(scope="session")
 def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("why")
+    spare = folder / "spare.xml"
+    spare.write_text(SPARE)
     file = folder / "moves.xml"
     file.write_text(_bridge(free_port()))
     # It has a password.
@@ -59,7 +74,9 @@ def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     gateway = GatewayProcess(
         folder / "var",
         settings={
-            "imq.bridge.activelist": "stomp,moves",
+            "imq.bridge.activelist": "stomp,moves,spare",
+            "imq.bridge.spare.type": "jms",
+            "imq.bridge.spare.xmlurl": str(spare),
             "imq.bridge.moves.type": "jms",
             "imq.bridge.moves.xmlurl": str(file),
             "imq.bridge.moves.stalled": "2",

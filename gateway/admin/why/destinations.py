@@ -162,6 +162,13 @@ def _advice_without_consumer(facts: Facts, queue: Destination, is_dmq: bool) -> 
     taker = next(takes_from(facts, queue), None)
     if taker is not None:
         return "Have the link go on that takes from it:", why_link(*taker)
+    if facts.stopped:
+        # What is given up is gone, and a link may be all that is missing.
+        known = next(
+            (each.bridge for each in facts.stopped_links if each.source == queue), facts.stopped[0]
+        )
+        advice = f"Start the application that receives from it, or the bridge whose link does; bridge {quoted(known)} is STOPPED:"
+        return advice, command("imqbridgemgr", "start", "bridge", "-bn", known)
     advice = "Start the application that receives from it, or give up what waits:"
     return advice, command("imqcmd", "purge", "dst", *destination_options(queue))
 

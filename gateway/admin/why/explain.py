@@ -8,7 +8,7 @@ messages is asked about by a sample.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from twisted.internet.threads import deferToThreadPool
 from bridge.config.model import Link
 from bridge.link.status import BridgeState
 from bridge.manager import Bridge, BridgeServiceManager
-from gateway.admin.service.bridge_resources import as_jms
+from gateway.admin.service.bridge_resources import ElsewhereOwned, as_jms
 from gateway.admin.service.browsing import quoted as literal
 from gateway.admin.service.browsing import reader
 from gateway.admin.service.dead import destination_of as parsed_destination
@@ -34,10 +34,10 @@ from gateway.admin.why.destinations import (
     topic_causes,
     transaction_causes,
 )
-from gateway.admin.why.facts import Facts, LinkFacts
+from gateway.admin.why.facts import Facts, LinkFacts, StoppedLink
 from gateway.admin.why.journeys import Journey, read_journey
 from gateway.admin.why.limits import refusal_causes
-from gateway.admin.why.links import link_causes, unknown_links
+from gateway.admin.why.links import elsewhere_cause, link_causes, stopped_cause, unknown_links
 from gateway.admin.why.messages import (
     absent_causes,
     dead_cause,
@@ -49,6 +49,7 @@ from gateway.admin.why.messages import (
 from gateway.admin.why.names import absent_cause, find_near, near_cause, temporary_name
 from gateway.admin.why.selectors import SAMPLE
 from gateway.admin.why.whereabouts import Found, destination_of, find_message, place_of, seq_of_id
+from gateway.broker.broker import Broker
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
@@ -87,6 +88,7 @@ class Sources:
     :param credentials: as whom the dead message queues are browsed.
     :param stomp: the STOMP bridge; None without one.
     :param owners: what in this process has a connection, by the ``id`` of each.
+    :param elsewhere: the bridges that other brokers of the cluster own.
     :param folder: the journal's, and
     :param segment_age: the seconds after which a segment of it is whole.
     """
@@ -97,6 +99,7 @@ class Sources:
     bridges: BridgeServiceManager
     stomp: Callable[[], StompService | None]
     owners: Callable[[], dict[int, str]]
+    elsewhere: Callable[[], Sequence[ElsewhereOwned]]
     journal: Journal
     folder: Path
     segment_age: float
@@ -145,7 +148,7 @@ class Explanations:
             physical = self._broker.find(Destination(kind, temporary_name(name), True))
         facts = self._facts(physical.destination if physical is not None else wanted)
         found = list(broker_causes(self._broker, facts))
-        unknown = unknown_links(facts.stopped)
+        unknown = unknown_links(facts)
         if physical is None:
             await self._absent(wanted, facts, found)
             return Answer(
@@ -231,17 +234,13 @@ class Explanations:
         :raises Refused: there is no such link.
         :raises UnknownBridge: there is no such bridge.
         """
-        bridge = self._sources.bridges.find(bridge_name)
         subject = f"Why link {link_name} of bridge {bridge_name} moves nothing"
+        for owned in self._sources.elsewhere():
+            if owned.name == bridge_name:
+                return Answer(subject, [elsewhere_cause(owned)])
+        bridge = self._sources.bridges.find(bridge_name)
         if bridge.state in (BridgeState.STOPPED, BridgeState.STOPPING):
-            problem = f": {bridge.problem}" if bridge.problem else ""
-            cause = Cause(
-                CauseKind.BRIDGE_STOPPED,
-                f"Bridge {bridge_name} is {bridge.state.value}, and its links with it{problem}.",
-                {},
-                "Start it:",
-                command("imqbridgemgr", "start", "bridge", "-bn", bridge_name),
-            )
+            cause = stopped_cause(bridge_name, bridge.state.value, bridge.problem)
             return Answer(subject, [cause])
         link = next((each for each in bridge.links() if each.name == link_name), None)
         if link is None:
@@ -445,10 +444,12 @@ class Explanations:
         stomp = sources.stomp()
         links: list[LinkFacts] = []
         stopped: list[str] = []
+        stopped_links: list[StoppedLink] = []
         for bridge in sources.bridges.bridges:
             if bridge.type == "JMS" and bridge.state is BridgeState.STOPPED:
                 stopped.append(bridge.name)
-            links += _links_of(bridge)
+                stopped_links += _stopped_links(bridge)
+            links += _links_of(bridge, broker)
         return Facts(
             now_ms=broker.turn.refresh(),
             connections=dict(self._provider.connections),
@@ -465,6 +466,8 @@ class Explanations:
             ],
             links=links,
             stopped=stopped,
+            stopped_links=stopped_links,
+            elsewhere=sources.elsewhere(),
             refusals=() if destination is None else broker.refusals.of(destination),
         )
 
@@ -509,17 +512,36 @@ _OF_TARGET: Final = frozenset(
 )
 
 
-def _links_of(bridge: Bridge) -> Iterator[LinkFacts]:
+def _links_of(bridge: Bridge, broker: Broker) -> Iterator[LinkFacts]:
     for link in bridge.links():
-        config = getattr(link, "config", None)
+        config, status = getattr(link, "config", None), link.status()
         if isinstance(config, Link):
-            source, target = config.source, config.target
-            yield LinkFacts(
-                link.status(),
-                source.destination.by_name if source.connection_factory.embedded else None,
-                target.destination.by_name
-                if target.destination is not None and target.connection_factory.embedded
-                else None,
-            )
+            source, target = _ends(config)
+            queue = None if source is None else broker.find(source)
+            if isinstance(queue, PhysicalQueue) and config.source.selector is None:
+                # What the link saw may be long ago, and of none where it does not run.
+                backlog = queue.dispatch.backlog
+                waiting = backlog.waiting + backlog.pausing + status.in_flight
+                status = replace(status, waiting=waiting)
+            yield LinkFacts(status, source, target, bridge.state)
         else:
-            yield LinkFacts(link.status())
+            yield LinkFacts(status, bridge=bridge.state)
+
+
+def _stopped_links(bridge: Bridge) -> Iterator[StoppedLink]:
+    jms = as_jms(bridge)
+    config = None if jms is None else jms.last_config
+    for link in () if config is None else config.links:
+        if link.enabled:
+            yield StoppedLink(bridge.name, link.name, *_ends(link))
+
+
+def _ends(config: Link) -> tuple[Destination | None, Destination | None]:
+    """The ends of a link that are destinations of this broker, where they have names."""
+    source, target = config.source, config.target
+    return (
+        source.destination.by_name if source.connection_factory.embedded else None,
+        target.destination.by_name
+        if target.destination is not None and target.connection_factory.embedded
+        else None,
+    )

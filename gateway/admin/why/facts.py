@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from bridge.link.status import LinkStatus
+from bridge.link.status import BridgeState, LinkStatus
+from gateway.admin.service.bridge_resources import ElsewhereOwned
 from gateway.admin.why.cause import quoted
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.refusals import Refusal
@@ -28,11 +29,27 @@ class LinkFacts:
 
     :param source: of this broker; None where it is elsewhere, or not known by its name.
     :param target: likewise.
+    :param bridge: the state of its bridge.
     """
 
     status: LinkStatus
     source: Destination | None = None
     target: Destination | None = None
+    bridge: BridgeState = BridgeState.STARTED
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedLink:
+    """A link of a bridge that is stopped, as it was when the bridge ran last.
+
+    :param source: as that of :class:`LinkFacts`, and
+    :param target: likewise.
+    """
+
+    bridge: str
+    name: str
+    source: Destination | None
+    target: Destination | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +86,9 @@ class Facts:
     :param stomp: the state of the STOMP bridge, "" without one.
     :param closed: listeners that are not open: name and state.
     :param links: of the bridges that are not stopped.
-    :param stopped: bridges that are stopped, of which no link is known.
+    :param stopped: bridges that are stopped, and
+    :param stopped_links: their links, where they have run.
+    :param elsewhere: bridges that other brokers of the cluster run.
     :param refusals: what was refused there lately.
     """
 
@@ -82,6 +101,8 @@ class Facts:
     closed: Sequence[tuple[str, str]] = ()
     links: Sequence[LinkFacts] = ()
     stopped: Sequence[str] = ()
+    stopped_links: Sequence[StoppedLink] = ()
+    elsewhere: Sequence[ElsewhereOwned] = ()
     refusals: Sequence[Refusal] = ()
 
     def holders(self, consumers: Sequence[EmbeddedConsumer]) -> Iterator[Holder]:

@@ -5,9 +5,10 @@ Plain functions of what links say of themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from bridge.link.status import Doing, LinkState, LinkStatus
+from bridge.link.status import BridgeState, Doing, LinkState, LinkStatus
+from gateway.admin.service.bridge_resources import ElsewhereOwned
 from gateway.admin.why.cause import (
     Cause,
     CauseKind,
@@ -49,18 +50,68 @@ def _order(status: LinkStatus, operation: str) -> str:
     return command("imqbridgemgr", operation, "link", "-bn", status.bridge, "-ln", status.name)
 
 
-def state_cause(status: LinkStatus, now_ms: int) -> Cause | None:
-    """Return what the state of a link stops; None where it runs."""
+def _waits(status: LinkStatus) -> str:
+    if status.waiting < 0:
+        return ""
+    return f"; {counted(status.waiting)} {some(status.waiting, 'waits', 'wait')} at its source"
+
+
+def bridge_cause(link: LinkFacts) -> Cause | None:
+    """Return that the bridge of a link is paused, and the link with it."""
+    status = link.status
+    if link.bridge not in (BridgeState.PAUSED, BridgeState.PAUSING):
+        return None
+    return Cause(
+        CauseKind.BRIDGE_PAUSED,
+        f"Bridge {quoted(status.bridge)} is {link.bridge.value}, and {_named(status)} with it{_waits(status)}.",
+        {"state": link.bridge.value, "waiting": status.waiting},
+        "Resume the bridge; no link of it can be started or resumed before:",
+        command("imqbridgemgr", "resume", "bridge", "-bn", status.bridge),
+        status.since_ms,
+        max(0, status.waiting),
+    )
+
+
+def stopped_cause(bridge: str, state: str, problem: str, what: str = "its links") -> Cause:
+    """Return that a bridge is stopped.
+
+    :param problem: why its last start failed, "" if it did not.
+    :param what: what does not run therefore.
+    """
+    failed = f": {problem}" if problem else ""
+    return Cause(
+        CauseKind.BRIDGE_STOPPED,
+        f"Bridge {quoted(bridge)} is {state}, and {what} with it{failed}.",
+        {"state": state},
+        "Start it:",
+        command("imqbridgemgr", "start", "bridge", "-bn", bridge),
+    )
+
+
+def elsewhere_cause(owned: ElsewhereOwned) -> Cause:
+    """Return that another broker of the cluster runs a bridge."""
+    problem = f": {owned.problem}" if owned.problem else ""
+    state = f" ({owned.state})" if owned.state else ""
+    return Cause(
+        CauseKind.OWNED_ELSEWHERE,
+        f"Broker {quoted(owned.broker)} of the cluster owns bridge {quoted(owned.name)}{state}, and this one does not run it{problem}.",
+        {"broker": owned.broker, "state": owned.state},
+        "Ask that broker, with -b and its address; which broker owns which bridge, is listed by:",
+        command("imqbridgemgr", "list", "bridge"),
+    )
+
+
+def state_cause(link: LinkFacts, now_ms: int) -> Cause | None:
+    """Return what the state of a link, or of its bridge, stops; None where it runs."""
+    status = link.status
     kind = _STATES.get(status.state)
     if kind is None:
         return None
+    if kind is CauseKind.LINK_PAUSED and (paused := bridge_cause(link)) is not None:
+        return paused
     name, state = _named(status), status.state.value
     error = f": {_failure(status)}" if status.last_error else ""
-    waits = (
-        ""
-        if status.waiting < 0
-        else f"; {counted(status.waiting)} {some(status.waiting, 'waits', 'wait')} at its source"
-    )
+    waits = _waits(status)
     figures: dict[str, int | float | str] = {
         "state": state,
         "waiting": status.waiting,
@@ -113,9 +164,12 @@ _WAITS_FOR = {
 def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
     """Yield why a link moves nothing, or what does not add up."""
     status = link.status
-    by_state = state_cause(status, now_ms)
+    by_state = state_cause(link, now_ms)
     if by_state is not None:
         yield by_state
+        paused = bridge_cause(link)
+        if paused is not None and paused != by_state:
+            yield paused
     elif status.state is LinkState.STALLED:
         yield stall_cause(status)
     elif status.paced:
@@ -280,10 +334,15 @@ def takes_from(facts: Facts, destination: Destination) -> Iterator[tuple[str, st
 
 def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
     """Yield the links that would serve a destination, and do not."""
+    for stopped in facts.stopped_links:
+        if destination in (stopped.source, stopped.target):
+            takes = stopped.source == destination
+            what = f"its link {quoted(stopped.name)}, which {'takes messages from' if takes else 'brings messages to'} {spoken(destination)},"
+            yield stopped_cause(stopped.bridge, BridgeState.STOPPED.value, "", what)
     for link in facts.links:
         if destination not in (link.source, link.target):
             continue
-        cause = state_cause(link.status, facts.now_ms)
+        cause = state_cause(link, facts.now_ms)
         if link.status.state is LinkState.STALLED:
             cause = stall_cause(link.status)
         elif link.source == destination and link.status.paced:
@@ -304,9 +363,16 @@ def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
         )
 
 
-def unknown_links(stopped: Sequence[str]) -> list[str]:
-    """Return what is not known of bridges that are stopped."""
-    return [
+def unknown_links(facts: Facts) -> list[str]:
+    """Return what is not known of bridges that do not run here."""
+    known = {each.bridge for each in facts.stopped_links}
+    texts = [
         f"Bridge {quoted(name)} is STOPPED, and its file is read when it starts: whether a link of it takes part is not known ({command('imqbridgemgr', 'start', 'bridge', '-bn', name)})."
-        for name in stopped
+        for name in facts.stopped
+        if name not in known
     ]
+    texts += [
+        f"Broker {quoted(owned.broker)} of the cluster owns bridge {quoted(owned.name)}: whether a link of it takes part is known there."
+        for owned in facts.elsewhere
+    ]
+    return texts
