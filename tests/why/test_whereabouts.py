@@ -52,6 +52,17 @@ def test_moved_to_another_queue(scene: Scene) -> None:
     assert "REMOVED" not in kinds
 
 
+def test_purged(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1")
+    id = scene.id_of(queue)
+    scene.run(f"imqcmd purge dst -t q -n {queue}")
+    cause = scene.message(id, "REMOVED")
+    assert cause["figures"] == {"reason": "removed"}
+    assert f"It was removed from queue:{queue} at " in cause["sentence"]
+    assert journey(scene, id)["places"] == []
+
+
 def test_a_dead_one_that_was_replayed(scene: Scene) -> None:
     queue = name()
     scene.run(f"imqcmd create dst -t q -n {queue} -o maximumRedeliveries=0")

@@ -537,7 +537,7 @@ def _stopped_links(bridge: Bridge) -> Iterator[StoppedLink]:
 
 
 def _ends(config: Link) -> tuple[Destination | None, Destination | None]:
-    """The ends of a link that are destinations of this broker, where they have names."""
+    """Return the ends of a link that are destinations of this broker."""
     source, target = config.source, config.target
     return (
         source.destination.by_name if source.connection_factory.embedded else None,

@@ -102,7 +102,7 @@ def elsewhere_cause(owned: ElsewhereOwned) -> Cause:
 
 
 def state_cause(link: LinkFacts, now_ms: int) -> Cause | None:
-    """Return what the state of a link, or of its bridge, stops; None where it runs."""
+    """Return what the state of a link or bridge stops; None for none."""
     status = link.status
     kind = _STATES.get(status.state)
     if kind is None:

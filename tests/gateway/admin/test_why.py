@@ -210,6 +210,13 @@ def test_a_failure_that_is_a_sentence_ends_in_one_full_stop(
     assert all(sentence.endswith("lost.") for sentence in sentences.values())
 
 
+def test_a_link_that_runs_and_has_failed_lately() -> None:
+    link = status(LinkState.STARTED, last_error="the target refused it", last_error_ms=2000)
+    causes = {cause.kind: cause for cause in link_causes(LinkFacts(link), 5000)}
+    assert "the target refused it." in causes[CauseKind.REFUSED].sentence
+    assert causes[CauseKind.REFUSED].command == "imqbridgemgr query link -bn b -ln l"
+
+
 # --- the journal
 
 
