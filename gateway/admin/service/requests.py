@@ -34,7 +34,9 @@ from bridge.link.status import WrongState
 from bridge.manager import NotReloadable, OtherType, UnknownBridge, UnknownType
 from bridge.xa.errors import UnknownTransaction
 from bridge.xa.errors import WrongState as WrongStateOfTransaction
+from gateway.admin.service.audit import AuditLine
 from gateway.admin.service.roles import Role, needed
+from gateway.instance.listening import peer_host
 from gateway.instance.settings import SettingsError
 from gateway.messaging.errors import MessagingError
 from gateway.stomp.open_listeners import ListenerFailed, ListenersRefused, UnknownListener
@@ -251,19 +253,14 @@ class Routes:
 
         async def answered(request: Any, parts: Mapping[str, str]) -> bytes:
             role = needed(method, path)
+            audit = None
+            if method != "GET" or role > Role.VIEWER:
+                audit = request.audit = self._audit(request, method)
             if request.role < role:
                 raise forbidden(request.role, role)
-            asked = _asked(request, method)
-            result = await _awaited(answer(asked, **parts))
-            if method != "GET" or role > Role.VIEWER:
-                self._log.info(
-                    "{user} did {method} {path}",
-                    user=asked.user,
-                    method=method,
-                    path=_path(request)
-                    if method != "GET"
-                    else request.uri.decode("ascii", "replace"),
-                )
+            result = await _awaited(answer(_asked(request, method), **parts))
+            if audit is not None:
+                audit.done(result)
             if isinstance(result, Written):
                 octets: bytes = await _awaited(result.write(request))
                 return octets
@@ -292,19 +289,26 @@ class Routes:
             raise forbidden(asked.role, role)
         return await _awaited(self._answers[method, path](asked, **parts))
 
+    def _audit(self, request: Any, method: str) -> AuditLine:
+        try:
+            asked = _asked(request, method)
+        except Refused:
+            # What it is about cannot be read, and it is refused.
+            asked = AdminRequest(request.admin)
+        host = peer_host(request.getClientAddress())
+        given = {**asked.query, **asked.body}
+        return AuditLine(self._log, request.admin, host, method, _path(request), given)
+
     def _failed(self, request: Any, failure: Failure) -> bytes:
         refused = refusal(failure.value)
         if refused is None:
             refused = internal_error(self._log, request, failure)
-        elif request.method not in (b"GET", b"HEAD"):
-            method = request.method.decode("ascii", "replace")
-            self._log.info(
-                "{user} was refused {method} {path}: {text}",
-                user=request.admin,
-                method=method,
-                path=_path(request),
-                text=refused.text,
-            )
+        audit: AuditLine | None = getattr(request, "audit", None)
+        if audit is None and request.method not in (b"GET", b"HEAD"):
+            # There is nothing at that path.
+            audit = self._audit(request, request.method.decode("ascii", "replace"))
+        if audit is not None:
+            audit.refused(refused.text)
         return write_refusal(request, refused)
 
 
@@ -471,6 +475,7 @@ def _asked(request: Any, method: str) -> AdminRequest:
             raise Refused(
                 f"expected Content-Type: {JSON}", "bad_request", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
             )
+        request.content.seek(0)
         octets = request.content.read()
         try:
             body = json.loads(octets) if octets else {}

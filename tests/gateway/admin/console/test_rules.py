@@ -155,11 +155,39 @@ async def test_bodies_are_for_operators_and_each_look_is_logged(served: Served) 
     listed = await ask(served.port, "GET", "/v1/messages?name=bodies", who=("vera", "vera"))
     assert b"private" not in listed.body
     path = f"/v1/message/body?name=bodies&id={listed.json['messages'][0]['message_id']}"
+    look = f"GET /v1/message/body name=bodies id={listed.json['messages'][0]['message_id']}"
     assert (await ask(served.port, "GET", path, who=("vera", "vera"))).status == 403
+    was_refused = f"audit: vera from {HOST} was refused by HTTP: {look}: "
+    assert f"{was_refused}that needs the role operator, and yours is viewer" in served.log()
     reply = await ask(served.port, "GET", path, who=("otto", "otto"))
     assert (reply.json["text"], reply.json["form"]) == ("a text that is private", "text")
-    assert f"otto did GET {path}" in served.log()
+    assert f"audit: otto from {HOST} did by HTTP: {look}: " in served.log()
     assert "private" not in served.log()
+
+
+@on_reactor
+async def test_what_commands_change_is_logged_with_what_it_was_about(served: Served) -> None:
+    with client(served) as sender:
+        sender.put("/queue/by command", "a", "b")
+    path = "/v1/destination/purge"
+    given = {"type": "queue", "name": "by command", "password": "a secret"}
+    reply = await post(served.port, path, ("vera", "vera"), **given)
+    assert reply.status == 403
+    about = "POST /v1/destination/purge type=queue name='by command'"
+    assert (
+        f"audit: vera from {HOST} was refused by HTTP: {about}: that needs the role operator"
+        in served.log()
+    )
+    reply = await post(served.port, path, ("otto", "otto"), **given)
+    assert f"audit: otto from {HOST} did by HTTP: {about}: purged 2" in served.log()
+    given["selector"] = "color ="
+    await post(served.port, path, ("otto", "otto"), **given)
+    assert (
+        f"audit: otto from {HOST} was refused by HTTP: {about} selector='color =': " in served.log()
+    )
+    assert (await post(served.port, "/v1/nothing", ("otto", "otto"))).status == 404
+    assert f"audit: otto from {HOST} was refused by HTTP: POST /v1/nothing: " in served.log()
+    assert "a secret" not in served.log()
 
 
 @pytest.mark.parametrize(
