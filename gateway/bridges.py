@@ -26,6 +26,7 @@ from bridge.orders import StandingOrders
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration, reread, settings_now, stomp_options
 from gateway.exit_codes import StartRefused
+from gateway.front.reach import Behind
 from gateway.front.settings import FrontFailed, FrontOptions
 from gateway.instance import crashpoints, settings_general
 from gateway.instance.logs import Logs, open_bridge_log
@@ -131,6 +132,11 @@ class StompBridge:
     def listening(self) -> list[str]:
         """Where it listens, one line for each listener."""
         return self.service.listeners.said
+
+    @property
+    def behind(self) -> list[Behind]:
+        """Other brokers that its clients use."""
+        return [] if self._front is None else self._front.behind()
 
     @deferred
     async def start(self) -> None:
@@ -573,5 +579,7 @@ def idle_because(settings: Settings, bridges: Sequence[Bridge]) -> str:
 def stomp_troubles(bridges: Sequence[Bridge]) -> list[str]:
     """Why the STOMP bridge serves no clients, sentences; empty while it does."""
     stomp = [bridge for bridge in bridges if isinstance(bridge, StompBridge)]
-    stopped = all(bridge.state is not BridgeState.STARTED for bridge in stomp)
-    return ["the STOMP bridge does not run"] if stopped else []
+    if all(bridge.state is not BridgeState.STARTED for bridge in stomp):
+        return ["the STOMP bridge does not run"]
+    behind = [each for bridge in stomp for each in bridge.behind]
+    return [each.trouble for each in behind if each.has_all and each.away]

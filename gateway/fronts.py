@@ -21,6 +21,7 @@ from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration, settings_now
 from gateway.front.front import FrontProvider
 from gateway.front.held import HeldProvider
+from gateway.front.reach import Behind
 from gateway.front.routes import Routes, Way
 from gateway.front.settings import DESTINATIONS, PROVIDER, XMLURL, FrontFailed, FrontOptions
 from gateway.front.shared import SharedProvider
@@ -136,11 +137,18 @@ class Front:
             shared = provider = SharedProvider(provider, self._reactor, options.connections)
             shares(shared)
         name = factory.config.ref_name
-        held = HeldProvider(provider, self._reactor, options.hold_s, name)
-        return Way(name, held, None if options.own_logins else factory.credentials)
+        login = None if options.own_logins else factory.credentials
+        return Way(name, HeldProvider(provider, self._reactor, options.hold_s, name, login), login)
+
+    def behind(self) -> list[Behind]:
+        """Return the brokers, and which of them cannot be reached."""
+        main = self._routes.main
+        return [Behind(way.name, way is main, way.provider.reach.away) for way in self._routes.ways]
 
     def close(self) -> None:
         """Close connections that no client has."""
+        for way in self._routes.ways:
+            way.provider.reach.close()
         for shared in self._shared:
             shared.close()
 

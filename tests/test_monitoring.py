@@ -66,10 +66,12 @@ VARIABLES: Final = {
 }
 #: Labels that Prometheus adds.
 ADDED: Final = {"job", "instance"}
-#: Metrics that have no series before a message dies, or without TLS, and what labels they have then.
+#: Metrics that have no series before a message dies, without TLS or without another broker behind,
+#: and what labels they have then.
 LATER: Final = {
     "stomp_gateway_link_messages_dead_total": {"bridge", "link", "reason"},
     "stomp_gateway_certificate_end_timestamp_seconds": {"service"},
+    "stomp_gateway_provider_up": {"provider"},
 }
 
 

@@ -36,6 +36,7 @@ from gateway.admin.service.listener_resources import ListenerResources
 from gateway.admin.service.message_resources import DeadMessageResources, QueueMessages
 from gateway.admin.service.metrics import (
     MetricsResource,
+    behind_metrics,
     bridge_metrics,
     certificate_metrics,
     destination_metrics,
@@ -149,6 +150,14 @@ def admin_service(
         options = AdminOptions.read(settings)
         return Credentials(options.user, options.password)
 
+    def all_troubles() -> list[str]:
+        away = [each for stomp in _stomp(bridges) for each in stomp.behind if each.away]
+        short = {each.trouble for each in away}
+        return [
+            *(text for text in troubles() if text not in short),
+            *(each.detail for each in away),
+        ]
+
     broker = _broker(configuration, provider, bridges)
     dead = DeadMessages(reactor, provider, credentials, log)
     explanations = Explanations(
@@ -190,7 +199,7 @@ def admin_service(
                     partial(_listener_views, bridges),
                     journal.standing,
                     broker.dead_queues,
-                    troubles,
+                    all_troubles,
                 ),
             ),
             WhyResources(explanations),
@@ -214,7 +223,7 @@ def admin_service(
             bridges,
             broker.broker_of,
             Paging(provider, partial(_clients, bridges), partial(_owners, bridges)),
-            troubles,
+            all_troubles,
             partial(_websockets, bridges),
         ),
     )
@@ -283,6 +292,7 @@ def _metrics(
             lambda: chain.from_iterable(
                 stomp_metrics(stomp.service.counters) for stomp in _stomp(bridges)
             ),
+            lambda: behind_metrics([each for stomp in _stomp(bridges) for each in stomp.behind]),
             lambda: transaction_metrics(bridges, wall_ms(reactor)),
             lambda: journal_metrics(journal.standing()),
             lambda: tracing_metrics(journal.tracer),

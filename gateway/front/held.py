@@ -17,6 +17,7 @@ asked for a completion, which would tell: a message that is refused must not van
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -24,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from gateway.front.held_session import HeldSession
+from gateway.front.reach import Reach
 from gateway.front.refusals import check_open
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
@@ -55,15 +57,23 @@ class HeldProvider:
     :param provider: the broker, or the way to it.
     :param reactor: Twisted's, for time.
     :param hold_s: seconds that a connection waits for the broker; 0: a loss is told at once.
-    :param name: of the broker, for the log.
+    :param name: of the broker.
+    :param login: of the gateway itself; None where only its clients have one.
     """
 
-    def __init__(self, provider: Provider, reactor: Any, hold_s: float, name: str) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        reactor: Any,
+        hold_s: float,
+        name: str,
+        login: Credentials | None,
+    ) -> None:
         self._provider: Final = provider
         self._reactor: Final = reactor
         self._hold_s: Final = hold_s
-        self._name: Final = name
-        self._is_away = False
+        own = None if login is None else partial(provider.connect, login, None, _not_used)
+        self.reach: Final = Reach(reactor, hold_s, name, own)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -90,7 +100,7 @@ class HeldProvider:
         except BaseException as error:
             connection.close()
             if isinstance(error, ProviderUnavailable):
-                self._tell(error)
+                self.reach.failed(error)
             raise
         return connection
 
@@ -118,27 +128,12 @@ class HeldProvider:
             return self._provider.connect(credentials, client_id, ended)
 
         return HeldConnection(
-            open, self._reactor, self._hold_s, client_id, credentials.username, lost, self._tell
+            open, self._reactor, self._hold_s, client_id, credentials.username, lost, self.reach
         )
 
-    def _tell(self, error: MessagingError | None) -> None:
-        """Say once that the broker is away, and why, or that it is back.
 
-        :param error: None: there is a connection to it.
-        """
-        if error is None:
-            if self._is_away:
-                _log.info("{name} is back", name=self._name)
-            self._is_away = False
-        elif not self._is_away:
-            self._is_away = True
-            waits = f"clients wait for it, at most {self._hold_s:g} s"
-            _log.warn(
-                "{name}: {error}; {clients}",
-                name=self._name,
-                error=str(error),
-                clients=waits if self._hold_s else "clients are told",
-            )
+def _not_used(error: MessagingError) -> None:
+    """A connection was lost that only showed that the broker is there."""
 
 
 class HeldConnection:
@@ -148,7 +143,7 @@ class HeldConnection:
     :param clock: the reactor.
     :param hold_s: how long it waits for the broker; 0: not.
     :param lost: of ``Provider.connect``.
-    :param tell: told why the broker is away, and with None that it is there.
+    :param reach: told of what is opened and lost.
     """
 
     #: The broker behind it does not say it.
@@ -162,7 +157,7 @@ class HeldConnection:
         client_id: str | None,
         username: str,
         lost: Callable[[MessagingError], None],
-        tell: Callable[[MessagingError | None], None],
+        reach: Reach,
     ) -> None:
         self._open: Final = open
         self._clock: Final = clock
@@ -170,7 +165,7 @@ class HeldConnection:
         self._client_id: Final = client_id
         self.user: Final = username
         self._lost: Final = lost
-        self._tell: Final = tell
+        self._reach: Final = reach
         self._inner: Connection | None = None
         #: Why nothing can be asked of it any more.
         self.error: MessagingError | None = None
@@ -235,7 +230,7 @@ class HeldConnection:
 
     def _attach(self, inner: Connection) -> None:
         self._inner = inner
-        self._tell(None)
+        self._reach.reached()
         removing, self._removing = self._removing, []
         try:
             for session in list(self._sessions):
@@ -253,7 +248,7 @@ class HeldConnection:
         self._inner = None
         if self.error is not None:
             return
-        self._tell(error)
+        self._reach.lost(error)
         tells = not self.waits_for_broker or self._temporary
         if tells or any(session.cannot_wait for session in self._sessions):
             self.fail(error)
@@ -307,7 +302,7 @@ class HeldConnection:
         # The broker may not know yet that the one before is lost, whose identifier is then in use.
         passes = isinstance(error, ProviderUnavailable | ClientIdInUse)
         if isinstance(error, ProviderUnavailable):
-            self._tell(error)
+            self._reach.failed(error)
         if passes and self.waits_for_broker:
             self._why = error
             self._end_waiting_later()

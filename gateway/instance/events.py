@@ -47,6 +47,8 @@ KINDS: Final[Mapping[str, str]] = {
     "store.failed": "the store has failed, and the process ends",
     "configuration.reloaded": "users, rules, certificates, levels or listeners were read again",
     "configuration.refused": "they could not be read, and stay as they were",
+    "provider.away": "a broker behind the STOMP bridge cannot be reached",
+    "provider.back": "it is reached again",
     "owner.changed": "another process owns the broker, or this one does",
     "process.started": "clients are served",
     "process.stopping": "the process ends in order",

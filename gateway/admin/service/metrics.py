@@ -31,6 +31,7 @@ from gateway.admin.service.requests import AdminRequest, Plain, Routes
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.views import BrokerView, DestinationView
 from gateway.broker.properties.pause import Pause
+from gateway.front.reach import Behind
 from gateway.instance.memory.budget import Usage
 from gateway.journal.journal import JournalStanding
 from gateway.journal.tracer import Tracer
@@ -334,6 +335,19 @@ def stomp_metrics(counters: Counters) -> Iterator[Metric]:
                 f"{name.replace('_', ' ')} of the STOMP bridge since the start.",
                 value=value,
             )
+
+
+def behind_metrics(behind: Sequence[Behind]) -> Iterator[Metric]:
+    """Collect which of the brokers behind the STOMP bridge can be reached."""
+    if behind:
+        family = GaugeMetricFamily(
+            "stomp_gateway_provider_up",
+            "Whether a broker behind the STOMP bridge can be reached, as far as is known.",
+            labels=["provider"],
+        )
+        for each in behind:
+            family.add_metric([each.name], float(each.away is None))
+        yield family
 
 
 # --- the broker

@@ -22,7 +22,7 @@ class Held(EmbeddedMemory):
     name = "held"
 
     def provider(self) -> Provider:
-        return HeldProvider(super().provider(), _clock, 0.0, self.name)
+        return HeldProvider(super().provider(), _clock, 0.0, self.name, None)
 
 
 class SharedJMS(JMS):
@@ -52,4 +52,4 @@ class SharedJMS(JMS):
 
     def provider(self) -> Provider:
         shared = SharedProvider(super().provider(), _clock, 2)
-        return HeldProvider(shared, _clock, 0.0, self.name)
+        return HeldProvider(shared, _clock, 0.0, self.name, None)

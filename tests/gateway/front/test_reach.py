@@ -1,0 +1,127 @@
+"""A broker behind the gateway that is away is seen by all who look."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.admin.cli.client import AdminClient, find
+from gateway.instance import passfile
+from tests.conformance.client import Client
+from tests.gateway.front import behind
+from tests.gateway_process import HOST, GatewayProcess, free_port
+
+pytestmark = pytest.mark.process
+
+AWAY = "the broker 'there' cannot be reached"
+
+
+class Watched:
+    """A gateway in front, as its operators see it."""
+
+    def __init__(self, gateway: GatewayProcess, health_port: int) -> None:
+        self._gateway = gateway
+        self._health = f"http://{HOST}:{health_port}/ready"
+        password = passfile.read(gateway.directory / "etc/passfile")["imq.imqcmd.password"]
+        address = find(HOST, gateway.port_mapper_port)
+        self._admin = AdminClient(address, "admin", password)
+        login = b64encode(f"admin:{password}".encode()).decode()
+        self._metrics = urllib.request.Request(
+            f"http://{HOST}:{address.port}/metrics", headers={"Authorization": f"Basic {login}"}
+        )
+
+    def ready(self) -> list[str]:
+        """Why it is not, for load balancers."""
+        try:
+            with urllib.request.urlopen(self._health, timeout=30) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as refused:
+            found = json.load(refused)
+        assert found["ready"] is (not found["reasons"])
+        return list(found["reasons"])
+
+    def doctor(self) -> list[str]:
+        found = self._admin.get("/v1/doctor")["findings"]
+        return [each["text"] for each in found if each["check"] == "service"]
+
+    def up(self) -> list[str]:
+        with urllib.request.urlopen(self._metrics, timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return [line for line in lines if line.startswith("stomp_gateway_provider_up")]
+
+    def events(self) -> list[str]:
+        found: list[dict[str, Any]] = self._admin.get("/v1/events", kind="provider")["events"]
+        return [each["kind"] for each in found]
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("credentials", ["factory", "client"])
+def test_a_broker_that_is_away_is_seen(tmp_path: Path, credentials: str) -> None:
+    port = free_port()
+    with GatewayProcess(tmp_path / "there") as there:
+        settings = behind.settings_for(
+            tmp_path, behind.gateway_by_stomp(there.port), main="there", credentials=credentials
+        )
+        with GatewayProcess(
+            tmp_path / "front", settings={**settings, "imq.health.port": str(port)}
+        ) as front:
+            watched = Watched(front, port)
+            assert watched.ready() == []
+            assert watched.up() == ['stomp_gateway_provider_up{provider="there"} 1.0']
+            there.kill()
+            with closing(Client(front.port)) as client:
+                client.send("CONNECT", {"login": "guest", "passcode": "guest", "host": "there"})
+                client.error(AWAY)
+            until(watched.ready)
+            assert watched.ready() == [AWAY]
+            (text,) = watched.doctor()
+            assert text.startswith(f"{AWAY} since 20")
+            assert watched.up() == ['stomp_gateway_provider_up{provider="there"} 0.0']
+            there.start()
+            if credentials == "client":
+                # Nobody but a client can tell. That one comes is the load balancer's doing, which
+                # sends clients again after some seconds.
+                until(lambda: not watched.ready())
+                with closing(Client(front.port)) as client:
+                    client.connect("1.2")
+            until(lambda: not watched.ready())
+            assert watched.doctor() == ["clients are served"]
+            assert watched.up() == ['stomp_gateway_provider_up{provider="there"} 1.0']
+            assert watched.events() == ["provider.away", "provider.back"]
+
+
+def test_a_broker_of_some_destinations_does_not_stop_the_others(tmp_path: Path) -> None:
+    port, nowhere = free_port(), free_port()
+    settings = behind.settings_for(
+        tmp_path,
+        behind.gateway_by_stomp(nowhere),
+        main="embedded",
+        there__destinations="/queue/erp.>",
+    )
+    with GatewayProcess(
+        tmp_path / "front", settings={**settings, "imq.health.port": str(port)}
+    ) as front:
+        watched = Watched(front, port)
+        with closing(Client(front.port)) as client:
+            client.connect("1.2")
+            client.send("SEND", {"destination": "/queue/erp.orders", "receipt": "r"}, "a")
+            client.error(AWAY)
+        (text,) = watched.doctor()
+        assert text.startswith(f"{AWAY} since 20")
+        assert watched.ready() == []
+        assert watched.up() == ['stomp_gateway_provider_up{provider="there"} 0.0']
