@@ -102,7 +102,7 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("pipeline_reconcile", "Reconciliation of links"): SHOWN,
     ("pipeline_source", '.option("properties", "region string, amount double, pieces '): SPARK,
     ("pipeline_source", ">>> query.lastProgress.sources[0].latestOffset"): SHOWN,
-    ("tracing", "python -m benchmarks.pairs build/compiled build/compiled --o"): MEASURES,
+    ("tracing", "python -m benchmarks.costs tracing --path build/compiled --o"): MEASURES,
 }
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks import pairs
+from benchmarks import costs, pairs
 from benchmarks.cell import Row
 from benchmarks.measurement import Measurement
 from benchmarks.results import RowResult
@@ -43,3 +44,27 @@ def test_both_builds_are_measured_in_turn(
 def test_a_folder_without_a_gateway_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         pairs.main([str(tmp_path), str(ROOT)])
+
+
+def test_an_unknown_cell_is_refused_with_those_that_exist(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        pairs.main([str(ROOT), str(ROOT), "--only", "backlog", "--only", "nothing"])
+    told = capsys.readouterr().err
+    assert "no cell has 'nothing' in its name" in told
+    assert "backlog-persistent, link-within" in told.replace("request-reply-10, ", "")
+
+
+@pytest.mark.long
+def test_a_setting_is_measured_beside_the_same_without_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["tracing", "--path", str(ROOT), "--only", "auto-constant", "--pairs", "1"]
+    quick = ["--seconds", "0.3", "--warm-up", "1.5", "--bound", "100000"]
+    assert costs.main([*arguments, *quick]) == 0
+    told = capfd.readouterr().out
+    assert "rate/s" in told
+    requests = re.search(r"(\d+) requests with (\d+) octets came", told)
+    assert requests is not None
+    assert int(requests[1]) > 0
