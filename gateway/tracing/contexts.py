@@ -12,9 +12,10 @@ from hashlib import blake2b
 from typing import Final
 
 from gateway.journal.tracer import Context
-from gateway.messaging.message import Message
+from gateway.messaging.message import Headers, Message
 
 TRACEPARENT: Final = "traceparent"
+_IN_LINES: Final = TRACEPARENT.encode() + b":"
 TRACESTATE: Final = "tracestate"
 
 _IDS: Final = r"-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})"
@@ -41,14 +42,17 @@ def contexts(messages: Sequence[Message], one_in: int) -> dict[str, Context]:
     found: dict[str, Context] = {}
     if not messages:
         return found
-    every = [message.headers for message in messages]
-    first = every[0]
-    # Producers that say the same each time share it; then one look is enough.
-    if every.count(first) == len(every):
-        if TRACEPARENT in first.properties:
-            _given(messages, found)
-    else:
-        _given([m for m in messages if TRACEPARENT in m.headers.properties], found)
+    given: list[Message] = []
+    last: Headers | None = None
+    has = False
+    for message in messages:
+        headers = message.headers
+        # Producers that say the same each time share it; then one look is enough.
+        if headers is not last:
+            last, has = headers, _has_context(headers)
+        if has:
+            given.append(message)
+    _given(given, found)
     if one_in:
         for message in _every_nth(messages, one_in):
             if parsed(message.headers.properties.get(TRACEPARENT)) is None:
@@ -56,11 +60,19 @@ def contexts(messages: Sequence[Message], one_in: int) -> dict[str, Context]:
     return found
 
 
+def _has_context(headers: Headers) -> bool:
+    """Whether one may be named; lines as they came are not read for that."""
+    repeated = headers.repeated
+    if repeated is None:
+        return TRACEPARENT in headers.properties
+    return _IN_LINES in headers.lines or TRACEPARENT in repeated.properties
+
+
 def _given(messages: Sequence[Message], found: dict[str, Context]) -> None:
     """Add the contexts of those that their senders have sampled."""
     for message in messages:
         properties = message.headers.properties
-        given = parsed(properties[TRACEPARENT])
+        given = parsed(properties.get(TRACEPARENT))
         if given is not None and given[2]:
             state = properties.get(TRACESTATE)
             said = state if isinstance(state, str) and state.isascii() else ""

@@ -169,7 +169,7 @@ class SpanMaker:
             if not self._traced and not self._transfers:
                 return
             numbers = fields.get("numbers")
-            if isinstance(numbers, (range, list)) and self._numbers.isdisjoint(numbers):
+            if isinstance(numbers, (range, list)) and not self._has_any(numbers):
                 return
         steps = cast("Sequence[str]", fields["steps"])
         if "link" in fields:
@@ -183,6 +183,13 @@ class SpanMaker:
         for traced in self._named(fields):
             for step in steps:
                 self._take(traced, step, fields, now_us)
+
+    def _has_any(self, numbers: range | list[int]) -> bool:
+        """Whether an id that is followed ends in one of these."""
+        known = self._numbers
+        if isinstance(numbers, range) and len(known) < len(numbers):
+            return any(number in numbers for number in known)
+        return not known.isdisjoint(numbers)
 
     # --- at the broker
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.journal.tracer import Context
 from gateway.messaging.destination import Queue
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import Headers, Message, VariedHeaders
 from gateway.tracing.contexts import contexts, parsed, span_id
 from gateway.tracing.otlp import rejected_by, request_of
 from gateway.tracing.spans import Span
@@ -68,6 +68,17 @@ def test_the_sender_decides_for_its_messages_and_one_in_so_many_of_the_others_is
     assert found["ID-10"].trace_id != found["ID-5"].trace_id
     assert set(contexts(messages, 0)) == {"ID-1", "ID-3", "ID-4"}
     assert contexts(messages, 5) == found, "the same message is always of the same trace"
+
+
+def test_lines_of_messages_that_are_not_traced_are_not_read() -> None:
+    shared = Headers(Queue("q"))
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    lines = (b"number:1\n", f"traceparent:{trace}\n".encode(), b"xtraceparent:1\n")
+    messages = [
+        Message(VariedHeaders(shared, each, 1, 10), b"", message_id=str(each)) for each in lines
+    ]
+    assert contexts(messages, 0) == {str(lines[1]): Context("a" * 32, "b" * 16)}
+    assert [message.headers._unread for message in messages] == [True, False, False]  # type: ignore[attr-defined]
 
 
 def test_a_request_is_otlp_in_json() -> None:
