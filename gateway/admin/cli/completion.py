@@ -8,16 +8,24 @@ The programs that click makes have a command of the same name, which click's own
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.admin.cli.commands import FILE, Command, Common, Parser
+from gateway.admin.cli.contexts import ContextRefused, path, read
 
 SHELLS: Final = ("bash", "zsh", "fish")
 #: Options that win over everything else.
 _HELP: Final = ("-h", "-H", "-v")
+#: Prints the names of contexts, for the scripts; offered nowhere.
+_CONTEXTS: Final = "contexts"
+#: Commands behind which a context is named.
+_NAME_CONTEXTS: Final = (("context", "use"), ("context", "remove"))
+#: Options whose value is a context.
+_OF_CONTEXTS: Final = ("-context",)
 #: Options whose value is a file.
 _FILES: Final = ("-passfile", "-cacert", "-xml")
 
@@ -71,18 +79,28 @@ class Vocabulary:
         )
 
 
-#: What is offered in a place: words, or None for files.
-_Offer = Sequence[str] | None
+class _Asked:
+    """What the program prints at each completion."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.command = f"{vocabulary.program} completion {_CONTEXTS} 2>/dev/null"
+
+
+#: What is offered in a place: words, what the program prints, or None for files.
+_Offer = Sequence[str] | _Asked | None
 
 
 def _values(vocabulary: Vocabulary) -> list[tuple[Sequence[str], _Offer]]:
     """What is offered behind an option."""
     files = [each for each in vocabulary.valued if each.replace("--", "-") in _FILES]
     few = [each for each in vocabulary.valued if each in vocabulary.words]
-    others = [each for each in vocabulary.valued if each not in (*files, *few)]
+    named = [each for each in vocabulary.valued if each.replace("--", "-") in _OF_CONTEXTS]
+    others = [each for each in vocabulary.valued if each not in (*files, *few, *named)]
     cases: list[tuple[Sequence[str], _Offer]] = [([each], vocabulary.words[each]) for each in few]
     if files:
         cases.append((files, None))
+    if named:
+        cases.append((named, _Asked(vocabulary)))
     return [*cases, (others, ())]
 
 
@@ -99,11 +117,17 @@ def _words(vocabulary: Vocabulary) -> list[tuple[Sequence[str], _Offer]]:
     """The words that are offered behind words."""
     arguments: dict[str, list[str]] = {}
     for subcommand, argument in vocabulary.commands:
-        arguments.setdefault(subcommand, []).append(argument)
+        if argument != _CONTEXTS:
+            arguments.setdefault(subcommand, []).append(argument)
     cases: list[tuple[Sequence[str], _Offer]] = [([""], list(arguments))]
     for subcommand, found in arguments.items():
         offered = None if FILE in found else [each for each in found if each]
         cases.append(([subcommand], offered))
+    cases += [
+        ([" ".join(which)], _Asked(vocabulary))
+        for which in _NAME_CONTEXTS
+        if which in vocabulary.commands
+    ]
     return cases
 
 
@@ -116,6 +140,8 @@ def _posix(cases: Sequence[tuple[Sequence[str], _Offer]], name: str, indent: str
         pattern = "|".join("*" if each == "*" else _posix_pattern(each) for each in patterns)
         if offer is None:
             action = f"{name}_files"
+        elif isinstance(offer, _Asked):
+            action = f"{name}_offer $({offer.command})"
         else:
             action = f"{name}_offer {' '.join(offer)}" if offer else ":"
         lines.append(f"{indent}{pattern}) {action} ;;")
@@ -250,6 +276,8 @@ def _fish(cases: Sequence[tuple[Sequence[str], _Offer]], name: str, indent: str)
         lines.append(f"{indent}case {quoted}")
         if offer is None:
             lines.append(f"{indent}  __fish_complete_path (commandline -ct)")
+        elif isinstance(offer, _Asked):
+            lines.append(f"{indent}  {offer.command}")
         elif offer:
             lines.append(f"{indent}  printf '%s\\n' {' '.join(offer)}")
     return "\n".join(lines)
@@ -289,4 +317,16 @@ def completion_commands(
         print(script(vocabulary(), options.argument), end="")
         return 0
 
-    return {("completion", shell): Command(run=run) for shell in SHELLS}
+    def name_contexts(command: Command, common: Common, options: Namespace) -> int:
+        try:
+            contexts = read(path(os.environ))
+        except ContextRefused:
+            # Where a command line is completed there is no place to say so.
+            return 1
+        print("\n".join(sorted(contexts.by_name)))
+        return 0
+
+    return {
+        **{("completion", shell): Command(run=run) for shell in SHELLS},
+        ("completion", _CONTEXTS): Command(run=name_contexts),
+    }

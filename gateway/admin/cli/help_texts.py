@@ -34,6 +34,7 @@ usage: imqbridgemgr SUBCOMMAND ARGUMENT [options]
   completion bash
   completion zsh
   completion fish
+  completion contexts
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -context NAME    the broker of a context, see 'imqcmd context add'; also by IMQ_CONTEXT
@@ -147,6 +148,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   completion bash
   completion zsh
   completion fish
+  completion contexts
 
   -b HOST:PORT     the broker's port mapper; default localhost:7676
   -context NAME    the broker of a context, see 'imqcmd context add'; also by IMQ_CONTEXT

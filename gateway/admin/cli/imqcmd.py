@@ -276,9 +276,12 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         ),
         ask=request("GET", "/v1/durables", "topic"),
         render=lambda options, answer: [
-            (render.durables_table if options.topic else render.all_durables_table)(
-                answer["durables"]
-            )
+            # A pattern may have two meanings, which its column tells.
+            (
+                render.durables_table
+                if options.topic and ">" not in options.topic
+                else render.all_durables_table
+            )(answer["durables"])
         ],
         done="Successfully listed durable subscriptions.",
         may=("-d",),

@@ -152,7 +152,19 @@ _DURABLES: Final = (
 )
 #: ``list dur`` of one topic, and of all.
 durables_table = partial(table_of, _DURABLES, gap=4)
-all_durables_table = partial(table_of, (*_DURABLES, ("Topic", "topic")), gap=4)
+all_durables_table = partial(
+    table_of,
+    (
+        *_DURABLES,
+        (
+            "Topic",
+            lambda each: (
+                f"{each['topic']} (none or more levels)" if each["none_or_more"] else each["topic"]
+            ),
+        ),
+    ),
+    gap=4,
+)
 #: ``list cxn``.
 connections_table = partial(
     table_of,

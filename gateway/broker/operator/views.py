@@ -93,6 +93,7 @@ class DurableView:
     """A durable subscription.
 
     :param topic: its name, or a pattern.
+    :param none_or_more: whether ``>`` in the pattern stands for no level, too: ``a.>`` covers ``a``.
     :param messages: those it has yet to settle.
     :param active: whether a consumer uses it.
     """
@@ -104,6 +105,7 @@ class DurableView:
     no_local: bool
     messages: int
     active: bool
+    none_or_more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +366,7 @@ def durable(subscription: TopicSubscription) -> DurableView:
         + subscription.dispatch.locked
         + sum([consumer.outstanding for consumer in subscription.dispatch.consumers]),
         active=bool(subscription.dispatch.consumers),
+        none_or_more=subscription.none_or_more and ">" in subscription.pattern.name,
     )
 
 

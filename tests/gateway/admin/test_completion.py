@@ -65,7 +65,11 @@ def test_every_command_of_the_table_is_offered(
     name: str = program.PROGRAM
     table: Mapping[tuple[str, str], Any] = program._COMMANDS
     subcommands = list(dict.fromkeys(subcommand for subcommand, _ in table))
-    named = {which: command for which, command in table.items() if which[1] not in ("", "FILE")}
+    named = {
+        which: command
+        for which, command in table.items()
+        if which[1] not in ("", "FILE", "contexts")
+    }
     lines = [f"{name} "]
     lines += [f"{name} {subcommand} " for subcommand, _ in named]
     lines += [f"{name} {subcommand} {argument} -" for subcommand, argument in named]
@@ -128,6 +132,32 @@ def test_programs_of_click_answer_for_themselves(
         env={"PATH": path, "PYTHONPATH": str(ROOT)},
     )
     assert offered(done.stdout, f"_{program}_completion", [line], path) == [[expected]]
+
+
+def test_contexts_are_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "config"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    for name in ("staging", "production"):
+        assert imqcmd.run(["context", "add", name, "-b", "127.0.0.1:7676"]) == 0
+    run = tmp_path / "imqcmd"
+    run.write_text(
+        "#!/bin/bash\n"
+        f"XDG_CONFIG_HOME={home} exec {sys.executable} -c 'from gateway.admin.cli import imqcmd; imqcmd.main()' \"$@\"\n"
+    )
+    run.chmod(0o755)
+    capsys.readouterr()
+    script = printed(imqcmd, "bash", capsys)
+    lines = {
+        "imqcmd list dst -context ": ["production", "staging"],
+        "imqcmd context use st": ["staging"],
+        "imqcmd context remove p": ["production"],
+    }
+    path = f"{tmp_path}:/usr/bin:/bin"
+    assert dict(zip(lines, offered(script, "_imqcmd", list(lines), path), strict=True)) == lines
+    for shell in ("zsh", "fish"):
+        assert "imqcmd completion contexts" in printed(imqcmd, shell, capsys)
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

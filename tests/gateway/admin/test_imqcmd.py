@@ -459,6 +459,13 @@ async def test_durable_subscriptions(imq: Live) -> None:
         "Successfully destroyed the durable subscription.\n"
     )
     assert [each["name"] for each in (await imq.json("list", "dur"))["durables"]] == ["used"]
+
+    for name, none_or_more in (("below", False), ("with", True)):
+        pattern = Topic("quotes.>")
+        client.consumer(session, pattern, durable_name=name, none_or_more=none_or_more)
+    told = await imq("list", "dur", "-d", "quotes.>")
+    topics = [line.split(maxsplit=4)[-1] for line in told.splitlines() if "quotes.> " in f"{line} "]
+    assert topics[-2:] == ["quotes.>", "quotes.> (none or more levels)"]
     await client.close()
 
 
