@@ -37,6 +37,7 @@ MODULES = [
     "gateway/broker/core/delivery/dispatch.py",
     "gateway/broker/core/delivery/exclusive.py",
     "gateway/broker/core/delivery/groups.py",
+    "gateway/broker/core/delivery/hands.py",
     "gateway/broker/core/delivery/pace.py",
     "gateway/broker/core/delivery/redelivery.py",
     "gateway/broker/core/destinations/queue.py",

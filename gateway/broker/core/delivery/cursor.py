@@ -137,6 +137,10 @@ class Cursor:
         """By priority, the seq up to which the reader has looked."""
         return dict(self._examined)
 
+    def is_at(self, other: Cursor) -> bool:
+        """Whether both have looked at the same messages."""
+        return self is other or self._examined == other._examined
+
     def resume(self, examined: Mapping[int, int]) -> None:
         """Go on from where another reader of this backlog was."""
         self._examined = dict(examined)

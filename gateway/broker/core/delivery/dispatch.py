@@ -14,9 +14,9 @@ Owns fairness, credit, and what is read back for consumers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
@@ -26,6 +26,7 @@ from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubs
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.delivery.exclusive import Exclusive
 from gateway.broker.core.delivery.groups import MOST_IDLE, Groups, has_groups, marked
+from gateway.broker.core.delivery.hands import deal, look_together
 from gateway.broker.core.delivery.pace import Pace
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.backlog import Backlog
@@ -318,17 +319,9 @@ class Dispatch:
     def _deal(self, place: QueueOrSubscription, run: list[Message]) -> None:
         """Deal messages out like cards, beginning with the next in turn."""
         ready = [consumer for consumer in self._in_turn() if consumer.ready()]
-        count = len(ready)
-        share = -(-len(run) // count)
-        octets = sum([len(message.body) for message in run])
-        if all(
-            consumer.credit >= share and (consumer.octets is None or consumer.octets > octets)
-            for consumer in ready
-        ):
-            hands = [run[seat::count] for seat in range(count)]
-            seat = len(run) % count
-        else:
-            hands, seat = self._deal_singly(ready, run)
+        hands, seat, rest = deal(ready, run)
+        if rest:
+            self.backlog.put_back(rest)
         self._turn_of = self._takers.index(ready[seat])
         for consumer, hand in zip(ready, hands, strict=True):
             if hand and consumer.running:
@@ -336,30 +329,6 @@ class Dispatch:
             elif hand:
                 # Another one's delivery has closed or stopped it.
                 self.wait_again(place, hand)
-
-    def _deal_singly(
-        self, ready: list[EmbeddedConsumer], run: list[Message]
-    ) -> tuple[list[list[Message]], int]:
-        """Deal to consumers that may not have room for their share.
-
-        :returns: their hands, and the seat of the next.
-        """
-        count = len(ready)
-        hands: list[list[Message]] = [[] for _ in ready]
-        room = [consumer.octets if consumer.octets is not None else 1 << 62 for consumer in ready]
-        seat = 0
-        for index, message in enumerate(run):
-            for _ in range(count):
-                if len(hands[seat]) < ready[seat].credit and room[seat] > 0:
-                    break
-                seat = (seat + 1) % count
-            else:
-                self.backlog.put_back(run[index:])
-                break
-            hands[seat].append(message)
-            room[seat] -= len(message.body)
-            seat = (seat + 1) % count
-        return hands, seat
 
     def _in_turn(self) -> list[EmbeddedConsumer]:
         takers = self._takers
@@ -417,13 +386,16 @@ class Dispatch:
     def _select(self, place: QueueOrSubscription, consumers: Sequence[EmbeddedConsumer]) -> None:
         """Let each look at what it has not looked at yet, in this order."""
         backlog, groups = self.backlog, self.groups
-        again = False
+        together: Set[EmbeddedConsumer] = frozenset()
+        if groups is not None and len(consumers) > 1 and not self._barred:
+            together = self._look_together(place, groups, consumers)
+        again = bool(together)
         for consumer in consumers:
             if self.groups is not groups:
                 # A delivery has ended the last consumer that had groups.
                 place.wake()
                 return
-            if not consumer.ready():
+            if consumer in together or not consumer.ready():
                 continue
             cursor = self._cursors.get(consumer)
             if cursor is None:
@@ -452,6 +424,29 @@ class Dispatch:
                 self._search(place, consumer, cursor)
         if again:
             place.wake()
+
+    def _look_together(
+        self, place: QueueOrSubscription, groups: Groups, consumers: Sequence[EmbeddedConsumer]
+    ) -> Set[EmbeddedConsumer]:
+        """Look once for all consumers that are at one place.
+
+        :returns: those; none where that is one, or nothing comes next.
+        """
+        now_ms, most = self.changes.turn.now_ms, _MOST_EXAMINED
+        hands = look_together(groups, self._cursors, consumers, self.consumers, most, now_ms)
+        if hands is None:
+            return frozenset()
+        self.backlog.pluck_messages([*chain(*hands.runs.values()), *hands.expired])
+        firsts = groups.firsts
+        for consumer, run in hands.runs.items():
+            if self.groups is not groups:
+                # A delivery has brought a consumer that has the queue for itself.
+                self.wait_again(place, run)
+                continue
+            groups.firsts, groups.closing = firsts, hands.closers.get(consumer, [])
+            self._hand_chosen(place, consumer, run, [])
+        self._hand_chosen(place, consumers[0], [], hands.expired)
+        return hands.together
 
     def _search(
         self, place: QueueOrSubscription, consumer: EmbeddedConsumer, cursor: Cursor
@@ -528,8 +523,12 @@ class Dispatch:
                 self._show_others(groups, consumer)
             if groups.firsts:
                 firsts, groups.firsts = groups.firsts, set()
-        if run:
+        if run and consumer.running:
             self.hand(place, consumer, run, firsts)
+        elif run:
+            # Another one's delivery has closed or stopped it.
+            self.no_longer_out(place, run)
+            self.wait_again(place, run)
         if expired:
             place.bury(expired, DeadReason.EXPIRED, "expired before it was delivered")
 

@@ -19,7 +19,8 @@ Owns that table. What waits, and how far each consumer has looked, is the dispat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
@@ -74,6 +75,7 @@ class Groups:
     """
 
     __slots__ = (
+        "_at",
         "_by_id",
         "_candidates",
         "_counts",
@@ -104,8 +106,11 @@ class Groups:
         self._handed: dict[int, Group] = {}
         #: How many groups each consumer has.
         self._counts: dict[EmbeddedConsumer, int] = {}
-        #: Consumers that new groups may go to in this turn; None when not looked yet.
-        self._candidates: list[EmbeddedConsumer] | None = None
+        #: Consumers that new groups may go to in this turn, a heap by how many they have and their
+        #: places, which are :attr:`_at`; None when not looked yet. An entry whose number is too low
+        #: is mended when it comes first; none is too high but beside another that is not.
+        self._candidates: list[tuple[int, int, EmbeddedConsumer]] | None = None
+        self._at: dict[EmbeddedConsumer, int] = {}
         #: How many new groups each was given in this turn.
         self._promised: dict[EmbeddedConsumer, int] = {}
         #: Messages whose group went to another consumer than the one that looked at them.
@@ -158,20 +163,63 @@ class Groups:
         group = self._by_id.get(id)
         if group is None:
             group = self._assign(id, message, consumer, consumers)
+            if group.consumer is not consumer:
+                self.given.append((group.consumer, message))
         if group.consumer is not consumer:
-            passed = group.passed
-            priority = message.headers.priority
-            if passed is None:
-                group.passed = {priority: message.seq}
-            elif passed.get(priority, 0) < message.seq:
-                passed[priority] = message.seq
-            if group.consumer.selector is not None and not group.consumer.wants(message):
-                group.unwanted = True
+            self._pass_by(group, message)
             return False
         if group.moves:
             return False
+        self._give(group, message)
+        return True
+
+    def taker(
+        self,
+        message: Message,
+        looking: EmbeddedConsumer,
+        consumers: Sequence[EmbeddedConsumer],
+        together: Container[EmbeddedConsumer],
+    ) -> EmbeddedConsumer | None:
+        """Return to which of several that look at a message together it goes.
+
+        The message has a group, and counts as given to that consumer, so it must be.
+
+        :param looking: one of them.
+        :param consumers: all that there are.
+        :param together: those that have room.
+        :returns: None where it is another's.
+        """
+        id = message.headers.group
+        group = self._by_id.get(id)
+        if group is None:
+            group = self._assign(id, message, looking, consumers)
+            if group.consumer not in together:
+                self.given.append((group.consumer, message))
+        if group.consumer not in together:
+            self._pass_by(group, message)
+            return None
+        if group.moves:
+            return None
+        self._give(group, message)
+        return group.consumer
+
+    def is_full(self, consumer: EmbeddedConsumer) -> None:
+        """A consumer has no credit beyond what it was given in this round."""
+        self._promised[consumer] = consumer.credit
+
+    def _pass_by(self, group: Group, message: Message) -> None:
+        passed = group.passed
+        priority = message.headers.priority
+        if passed is None:
+            group.passed = {priority: message.seq}
+        elif passed.get(priority, 0) < message.seq:
+            passed[priority] = message.seq
+        if group.consumer.selector is not None and not group.consumer.wants(message):
+            group.unwanted = True
+
+    def _give(self, group: Group, message: Message) -> None:
         if not group.outstanding:
-            self._idle.pop(id, None)
+            self._idle.pop(group.id, None)
         group.outstanding += 1
         self._handed[message.seq] = group
         if group.first:
@@ -181,7 +229,6 @@ class Groups:
             group.closed = True
             self._forget(group)
             self.closing.append(message)
-        return True
 
     def _assign(
         self,
@@ -190,29 +237,48 @@ class Groups:
         looking: EmbeddedConsumer,
         consumers: Sequence[EmbeddedConsumer],
     ) -> Group:
-        candidates = self._candidates
-        if candidates is None:
-            candidates = self._candidates = [
-                each for each in consumers if each is looking or each.ready()
-            ]
-        best, fewest = looking, self._counts.get(looking, 0)
-        for each in candidates:
-            count = self._counts.get(each, 0)
-            if (
-                count < fewest
-                and each.credit > self._promised.get(each, 0)
-                and not each.closed
-                and each.wants(message)
-            ):
-                best, fewest = each, count
+        best = self._fewest(message, looking, consumers)
         # First, as it must not forget this one, which is about to be given a message.
         self._trim()
         group = self._by_id[id] = self._idle[id] = Group(id, best)
         self._counts[best] = self._counts.get(best, 0) + 1
         self._promised[best] = self._promised.get(best, 0) + 1
-        if best is not looking:
-            self.given.append((best, message))
         return group
+
+    def _fewest(
+        self, message: Message, looking: EmbeddedConsumer, consumers: Sequence[EmbeddedConsumer]
+    ) -> EmbeddedConsumer:
+        """Return the consumer with the fewest groups that may be given one.
+
+        It wants the message, and has credit.
+        """
+        counts, heap = self._counts, self._candidates
+        if heap is None:
+            heap = [
+                (counts.get(each, 0), at, each)
+                for at, each in enumerate(consumers)
+                if each is looking or each.ready()
+            ]
+            self._at = {each: at for _, at, each in heap}
+            heapify(heap)
+            self._candidates = heap
+        best, fewest = looking, counts.get(looking, 0)
+        unwilling: list[tuple[int, int, EmbeddedConsumer]] = []
+        while heap and heap[0][0] < fewest:
+            count, at, each = heap[0]
+            has = counts.get(each, 0)
+            if has > count:
+                heapreplace(heap, (has, at, each))
+            elif each.closed or each.credit <= self._promised.get(each, 0):
+                heappop(heap)
+            elif each.wants(message):
+                best = each
+                break
+            else:
+                unwilling.append(heappop(heap))
+        for entry in unwilling:
+            heappush(heap, entry)
+        return best
 
     def back(self, messages: Sequence[Message]) -> list[EmbeddedConsumer]:
         """These are with no consumer any more: settled, or given back.
@@ -301,11 +367,15 @@ class Groups:
         if self._by_id.get(group.id) is group:
             del self._by_id[group.id]
             self._idle.pop(group.id, None)
-            left = self._counts[group.consumer] - 1
+            consumer = group.consumer
+            left = self._counts[consumer] - 1
             if left:
-                self._counts[group.consumer] = left
+                self._counts[consumer] = left
             else:
-                del self._counts[group.consumer]
+                del self._counts[consumer]
+            at = self._at.get(consumer, -1)
+            if self._candidates is not None and at >= 0:
+                heappush(self._candidates, (left, at, consumer))
 
 
 def has_groups(run: Sequence[Message]) -> bool:
