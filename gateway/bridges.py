@@ -33,6 +33,7 @@ from gateway.instance.logs import Logs, open_bridge_log
 from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.setting_types import BRIDGES, is_of_a_bridge
 from gateway.instance.settings import Settings, SettingsError
+from gateway.messaging.destination import Destination
 from gateway.messaging.transformer import MessageTransformer
 from gateway.reactor.clocks import wall_ms
 from gateway.reactor.deferreds import deferred, gather
@@ -137,6 +138,10 @@ class StompBridge:
     def behind(self) -> list[Behind]:
         """Other brokers that its clients use."""
         return [] if self._front is None else self._front.behind()
+
+    def broker_of(self, destination: Destination) -> Behind | None:
+        """Return the other broker that has a destination; None without one."""
+        return None if self._front is None else self._front.broker_of(destination)
 
     @deferred
     async def start(self) -> None:

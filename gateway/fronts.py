@@ -29,6 +29,7 @@ from gateway.instance import settings_general
 from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.setting_types import nearest
 from gateway.instance.settings import Settings, SettingsError
+from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Credentials, Provider
 
 _log: Final = Logger(namespace="gateway.front")
@@ -139,6 +140,11 @@ class Front:
         name = factory.config.ref_name
         login = None if options.own_logins else factory.credentials
         return Way(name, HeldProvider(provider, self._reactor, options.hold_s, name, login), login)
+
+    def broker_of(self, destination: Destination) -> Behind | None:
+        """Return the broker that has a destination; None for this one."""
+        way = self._routes.way(destination)
+        return next((each for each in self.behind() if way and each.name == way.name), None)
 
     def behind(self) -> list[Behind]:
         """Return the brokers, and which of them cannot be reached."""

@@ -74,6 +74,7 @@ from gateway.broker.security.repositories import Repositories
 from gateway.broker.security.users import Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration
+from gateway.front.reach import Behind
 from gateway.instance.events import Events
 from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
@@ -81,6 +82,7 @@ from gateway.instance.memory.budget import MemoryBudget
 from gateway.instance.portmapper import PortMapper
 from gateway.instance.settings import Settings
 from gateway.journal.journal import SEGMENT_AGE, Journal
+from gateway.messaging.destination import Destination
 from gateway.messaging.errors import AuthenticationFailed
 from gateway.messaging.provider import Credentials
 from gateway.reactor.clocks import wall_ms
@@ -169,6 +171,7 @@ def admin_service(
             partial(_stomp_service, bridges),
             partial(_owners, bridges),
             lambda: () if cluster is None else cluster.elsewhere(),
+            partial(_behind, bridges),
             journal,
             configuration.layout.journal,
             settings[SEGMENT_AGE],
@@ -267,6 +270,11 @@ def _accounts(reactor: Any, configuration: Configuration, admission: Admission) 
         admission.read_again,
         options.user if options.password else "",
     )
+
+
+def _behind(bridges: BridgeServiceManager, destination: Destination) -> Behind | None:
+    """Return the other broker that has a destination of STOMP clients."""
+    return next((stomp.broker_of(destination) for stomp in _stomp(bridges)), None)
 
 
 def _waiting(bridges: BridgeServiceManager, name: str) -> int:

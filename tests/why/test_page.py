@@ -16,6 +16,7 @@ SCENES = (
     *sorted((TESTS / "takeover").glob("*.py")),
     *sorted((TESTS / "faults").glob("*.py")),
     TESTS / "gateway" / "admin" / "test_why.py",
+    TESTS / "gateway" / "front" / "test_reach.py",
     TESTS / "bridge" / "test_pace.py",
 )
 PAGE = Path(__file__).parents[2] / "docs" / "why.rst"

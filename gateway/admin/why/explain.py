@@ -46,7 +46,13 @@ from gateway.admin.why.messages import (
     journey_causes,
     unknown_of_journal,
 )
-from gateway.admin.why.names import absent_cause, find_near, near_cause, temporary_name
+from gateway.admin.why.names import (
+    absent_cause,
+    behind_cause,
+    find_near,
+    near_cause,
+    temporary_name,
+)
 from gateway.admin.why.selectors import SAMPLE
 from gateway.admin.why.whereabouts import Found, destination_of, find_message, place_of, seq_of_id
 from gateway.broker.broker import Broker
@@ -58,6 +64,7 @@ from gateway.broker.operator.searching import MessageSearch, WantedMessages
 from gateway.broker.operator.views import totals
 from gateway.broker.sessions.provider import EmbeddedProvider, waiting_at
 from gateway.broker.timing.schedule import Steps
+from gateway.front.reach import Behind
 from gateway.journal.journal import Journal
 from gateway.messaging.dead import BRIDGE_SOURCE_MESSAGE_ID, DMQ
 from gateway.messaging.destination import Destination, Kind, Queue
@@ -89,6 +96,7 @@ class Sources:
     :param stomp: the STOMP bridge; None without one.
     :param owners: what in this process has a connection, by the ``id`` of each.
     :param elsewhere: the bridges that other brokers of the cluster own.
+    :param behind: tells which other broker has a destination of STOMP clients; None is this one.
     :param folder: the journal's, and
     :param segment_age: the seconds after which a segment of it is whole.
     """
@@ -100,6 +108,7 @@ class Sources:
     stomp: Callable[[], StompService | None]
     owners: Callable[[], dict[int, str]]
     elsewhere: Callable[[], Sequence[ElsewhereOwned]]
+    behind: Callable[[Destination], Behind | None]
     journal: Journal
     folder: Path
     segment_age: float
@@ -149,8 +158,12 @@ class Explanations:
         facts = self._facts(physical.destination if physical is not None else wanted)
         found = list(broker_causes(self._broker, facts))
         unknown = unknown_links(facts)
+        behind = None if temporary_name(name) else self._sources.behind(wanted)
+        if behind is not None:
+            found.append(behind_cause(wanted, behind))
         if physical is None:
-            await self._absent(wanted, facts, found)
+            if behind is None:
+                await self._absent(wanted, facts, found)
             return Answer(
                 f"Why messages of {spoken(wanted)} are not delivered", ranked(found), unknown
             )

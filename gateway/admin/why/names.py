@@ -17,6 +17,7 @@ from gateway.admin.why.cause import (
     command,
     counted,
     listing,
+    quoted,
     some,
     spoken,
     why_destination,
@@ -24,6 +25,7 @@ from gateway.admin.why.cause import (
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.timing.schedule import Steps
+from gateway.front.reach import Behind
 from gateway.messaging.destination import Destination, Kind
 
 #: Names that are compared in one step.
@@ -130,6 +132,20 @@ def near_cause(
         why_destination(first),
         0,
         sum([each.count for each in chosen]),
+    )
+
+
+def behind_cause(wanted: Destination, behind: Behind) -> Cause:
+    """Return that another broker has a destination of STOMP clients."""
+    away = f", and {behind.detail}" if behind.away else ""
+    return Cause(
+        CauseKind.BROKER_BEHIND,
+        f"STOMP clients have {spoken(wanted)} at the broker {quoted(behind.name)} behind this gateway{away}.",
+        {"broker": behind.name, "reached": int(behind.away is None)},
+        "See why it cannot be reached:"
+        if behind.away
+        else "Ask that broker: what waits there is not known here.",
+        command("imqcmd", "doctor") if behind.away else "",
     )
 
 

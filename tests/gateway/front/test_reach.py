@@ -53,6 +53,10 @@ class Watched:
         found = self._admin.get("/v1/doctor")["findings"]
         return [each["text"] for each in found if each["check"] == "service"]
 
+    def why(self, queue: str) -> list[dict[str, Any]]:
+        answer = self._admin.get("/v1/why/destination", type="queue", name=queue)
+        return list(answer["causes"])
+
     def up(self) -> list[str]:
         with urllib.request.urlopen(self._metrics, timeout=30) as answer:
             lines = answer.read().decode().splitlines()
@@ -124,4 +128,8 @@ def test_a_broker_of_some_destinations_does_not_stop_the_others(tmp_path: Path) 
         (text,) = watched.doctor()
         assert text.startswith(f"{AWAY} since 20")
         assert watched.ready() == []
+        (cause,) = watched.why("erp.orders")
+        assert (cause["kind"], cause["command"]) == ("BROKER_BEHIND", "imqcmd doctor")
+        assert f"at the broker 'there' behind this gateway, and {AWAY} since" in cause["sentence"]
+        assert [each["kind"] for each in watched.why("orders")] == ["NO_DESTINATION"]
         assert watched.up() == ['stomp_gateway_provider_up{provider="there"} 0.0']
