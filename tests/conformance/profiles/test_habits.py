@@ -331,3 +331,12 @@ def test_activemq_takes_no_timestamp_that_is_none(join: Join, name: str) -> None
     client.send("SEND", {"destination": f"/queue/{name}", "timestamp": "now", "receipt": "r"})
     assert client.expect("ERROR")["receipt-id"] == "r"
     assert client.left(f"/queue/{name}") == []
+
+
+def test_activemq_finds_an_expired_message_in_the_dead_queue_at_once(join: Join, name: str) -> None:
+    sender, dead = join("activemq"), join("activemq")
+    dead.subscribe("/queue/ActiveMQ.DLQ")
+    sender.put(f"/queue/{name}", name, expires=str(10**11))
+    while (found := dead.message()).text != name:
+        pass
+    assert found["original-destination"] == f"/queue/{name}"

@@ -38,6 +38,40 @@ def sweep(place: Dispatched, now_ms: int) -> None:
         _bury_stored(place, dict(stored), DeadReason.EXPIRED, "expired while it waited")
 
 
+def look_at_arrivals(place: Dispatched, run: Sequence[Message]) -> None:
+    """Give up, at the end of this turn, what had expired when it came.
+
+    To be called for messages that have just been put into the backlog, where some there may expire.
+    """
+    now_ms = place.changes.turn.now_ms
+    expired = [message for message in run if 0 < message.expires <= now_ms]
+    if expired:
+        # Dead copies get new seqs, and other messages of this turn may not have arrived yet.
+        place.changes.turn.deliver(partial(_bury_arrivals, place, expired))
+
+
+def _bury_arrivals(place: Dispatched, expired: list[Message]) -> None:
+    dispatch = place.dispatch
+    if dispatch.halted is not None:
+        return
+    comment = "expired before it came"
+    here = dispatch.backlog.pluck_messages(expired)
+    stored: dict[int, int] = {}
+    if len(here) < len(expired):
+        for message in expired:
+            size = dispatch.backlog.pluck_behind(
+                message.headers.priority, message.seq, message.expires
+            )
+            if size is not None:
+                stored[message.seq] = size
+    dispatch.being_buried += len(here) + len(stored)
+    if here:
+        place.changes.schedule.one_step_a_turn(
+            _bury_slowly(place, here, DeadReason.EXPIRED, comment)
+        )
+    _bury_stored(place, stored, DeadReason.EXPIRED, comment)
+
+
 def _bury_slowly(
     place: Dispatched, messages: list[Message], reason: DeadReason, comment: str
 ) -> Iterator[None]:

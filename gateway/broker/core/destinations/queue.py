@@ -75,6 +75,8 @@ class PhysicalQueue(PhysicalDestination):
         spilled = dispatch.backlog.put(kept)
         if spilled:
             self.changes.store_spilled(self, spilled)
+        if dispatch.backlog.expiring:
+            redelivery.look_at_arrivals(self, kept)
         dispatch.wake(self)
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:

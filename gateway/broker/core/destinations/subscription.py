@@ -199,6 +199,8 @@ class TopicSubscription:
                 spilled = [message for message in spilled if not message.headers.persistent]
             self.changes.store_spilled_for_subscription(topic, spilled)
             self.spilled.add_all([message.seq for message in spilled], topic)
+        if dispatch.backlog.expiring:
+            redelivery.look_at_arrivals(self, run)
         dispatch.wake(self)
 
     # --- rights that were not known, and selectors that had no time

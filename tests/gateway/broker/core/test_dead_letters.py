@@ -10,12 +10,13 @@ from typing import Any, cast
 
 import pytest
 
+from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.messaging import dead
 from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION, DeadReason
 from gateway.messaging.destination import Destination, Queue, Topic
-from gateway.messaging.message import Message
+from gateway.messaging.message import OVERHEAD, Message
 from gateway.messaging.provider import Mode, Session
 from gateway.messaging.values import Value
 from tests.gateway.broker.brokers import Inbox, text
@@ -246,3 +247,50 @@ def test_a_message_that_is_evicted_before_it_is_stored_comes_to_the_disk_as_its_
     assert (told.well, sorted(stepped.bodies)) == (True, ["1", "2", "3"])
     stepped.restart()
     assert (stepped.broker.queue(Q).count, stepped.broker.queue(DMQ).count) == (1, 2)
+
+
+# --- what has expired when it comes
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("room", [1000, 2], ids=["in-memory", "in-the-store"])
+def test_what_has_expired_when_it_comes_is_dead_at_once(
+    tmp_path: Path, room: int, persistent: bool
+) -> None:
+    share = room * OVERHEAD
+    stepped = Stepped(tmp_path, memory=Memory(total=10 * share, share=share, least=OVERHEAD))
+    late = {"expires": stepped.now_ms - 1, "persistent": persistent}
+    stepped.send_each(texts(Q, ["x" * 2000] * 5, persistent=persistent))
+    queue = stepped.broker.queue(Q)
+    octets = queue.octets
+    assert bool(queue.dispatch.backlog.behind) == (room == 2)
+    stepped.send([text(Q, "late", **late), text(Q, "later", **late, priority=7)])
+    inbox = the_dead(stepped)
+    assert sorted(inbox.texts) == ["late", "later"]
+    assert {message.headers.properties[dead.UNDELIVERED_COMMENT] for message in inbox.messages} == {
+        "expired before it came"
+    }
+    assert (queue.count, queue.octets, queue.dispatch.being_buried) == (5, octets, 0)
+
+
+def test_what_expires_later_stays_until_then(stepped: Stepped) -> None:
+    stepped.send([text(Q, "x", expires=stepped.now_ms + 1000)])
+    assert the_dead(stepped).texts == []
+    assert stepped.broker.queue(Q).count == 1
+
+
+def test_what_has_expired_is_dead_at_once_in_a_durable_subscription(stepped: Stepped) -> None:
+    topic = Topic("t")
+    session = stepped.session(client_id="c")
+    stepped.consume(session, topic, durable_name="d")
+    stepped.close(session)
+    stepped.send([text(topic, "late", expires=stepped.now_ms - 1), text(topic, "fresh")])
+    (found,) = the_dead(stepped).messages
+    assert (found.text, found.headers.properties[ORIGINAL_DESTINATION]) == ("late", "topic:t")
+
+
+def test_what_has_expired_is_no_delivery_even_to_a_consumer_that_waits(stepped: Stepped) -> None:
+    inbox = stepped.consume(stepped.session(), Q)
+    stepped.send([text(Q, "late", expires=stepped.now_ms - 1), text(Q, "fresh")])
+    assert inbox.texts == ["fresh"]
+    assert the_dead(stepped).texts == ["late"]
