@@ -72,6 +72,7 @@ MODULES = [
     "gateway/messaging/inflight.py",
     "gateway/messaging/message.py",
     "gateway/reactor/polls.py",
+    "gateway/reactor/rates.py",
     "gateway/reactor/turn.py",
     "gateway/stomp/header_roles.py",
     "gateway/stomp/message_encoder.py",
@@ -96,6 +97,7 @@ MODULES = [
     "gateway/stomp/wire/serializer.py",
     "gateway/stomp/wire/shapes.py",
     "bridge/providers/jms/batches.py",
+    "gateway/tracing/contexts.py",
 ]
 
 #: setup.py runs for other purposes, too, and for an editable install by none of these.

@@ -1,7 +1,7 @@
 """W3C trace contexts of messages, and which messages are traced.
 
 Owns what a valid ``traceparent`` is, and the choice: a message with one is traced if its sender says
-that it is sampled; of the others every n-th begins a trace.
+that it is sampled; of the others every n-th begins a trace, up to so many a second.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 from gateway.journal.tracer import Context
 from gateway.messaging.message import Headers, Message
+from gateway.reactor.rates import TokenBucket
 
 TRACEPARENT: Final = "traceparent"
 _IN_LINES: Final = TRACEPARENT.encode() + b":"
@@ -33,11 +34,14 @@ def parsed(traceparent: object) -> tuple[str, str, bool] | None:
     return trace_id, parent_id, bool(int(flags, 16) & _SAMPLED)
 
 
-def contexts(messages: Sequence[Message], one_in: int) -> dict[str, Context]:
+def contexts(
+    messages: Sequence[Message], one_in: int, rate: TokenBucket | None = None
+) -> dict[str, Context]:
     """Return the contexts of those messages that are traced, by id.
 
     :param one_in: of the embedded broker's messages without a valid context every such one begins a
         trace; with 0 no message does.
+    :param rate: the traces that may begin now; None for no bound.
     """
     found: dict[str, Context] = {}
     if not messages:
@@ -55,7 +59,11 @@ def contexts(messages: Sequence[Message], one_in: int) -> dict[str, Context]:
     _given(given, found)
     if one_in:
         for message in _every_nth(messages, one_in):
+            if rate is not None and rate.lacks_s():
+                break
             if parsed(message.headers.properties.get(TRACEPARENT)) is None:
+                if rate is not None:
+                    rate.take(1)
                 found[message.message_id] = Context(_digest(message.message_id, 16))
     return found
 

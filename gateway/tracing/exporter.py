@@ -20,6 +20,7 @@ from zope.interface import implementer
 
 from gateway.journal.tracer import Context, TracingStanding
 from gateway.messaging.message import Message
+from gateway.reactor.rates import TokenBucket
 from gateway.tracing.contexts import contexts
 from gateway.tracing.otlp import rejected_by, request_of
 from gateway.tracing.settings import TracingOptions
@@ -77,6 +78,8 @@ class Tracing:
         self._options: Final = options
         self._instance: Final = instance
         self._maker: Final = SpanMaker(self._add)
+        #: Traces that begin here.
+        self._roots: Final = TokenBucket(reactor.seconds, options.most_per_second, 1.0)
         self._waiting: deque[Span] = deque()
         #: Each is changed by one thread only: spans for which there was no room, and others.
         self._crowded = 0
@@ -98,7 +101,7 @@ class Tracing:
 
     def contexts(self, messages: Sequence[Message], roots: bool) -> dict[str, Context]:
         """See :class:`gateway.journal.tracer.Tracer`."""
-        return contexts(messages, self._options.one_in if roots else 0)
+        return contexts(messages, self._options.one_in if roots else 0, self._roots)
 
     def read(self, fields: Any) -> None:
         """See :class:`gateway.journal.tracer.Tracer`."""

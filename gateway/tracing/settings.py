@@ -39,6 +39,13 @@ ONE_IN: Final = Setting(
     "Of messages that have no valid traceparent, one in this number begins a trace; with 0 no message does. Those that have one are traced if it says that they are sampled.",
     unit="messages",
 )
+MOST_PER_SECOND: Final = Setting(
+    "imq.tracing.mostPerSecond",
+    Integer(1, 1_000_000),
+    20,
+    "How many traces imq.tracing.oneIn may begin in a second. One costs about as much as a hundred messages; messages with a traceparent that says that they are sampled are traced in any case.",
+    unit="traces",
+)
 QUEUE: Final = Setting(
     "imq.tracing.queue",
     Integer(1, 10_000_000),
@@ -47,7 +54,7 @@ QUEUE: Final = Setting(
     unit="spans",
 )
 
-SETTINGS: Final[tuple[Setting[Any], ...]] = (ENDPOINT, ONE_IN, QUEUE)
+SETTINGS: Final[tuple[Setting[Any], ...]] = (ENDPOINT, ONE_IN, MOST_PER_SECOND, QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +63,16 @@ class TracingOptions:
 
     :param endpoint: empty for nowhere.
     :param one_in: see :data:`ONE_IN`.
+    :param most_per_second: see :data:`MOST_PER_SECOND`.
     :param most: spans that may wait.
     """
 
     endpoint: str
     one_in: int = 0
+    most_per_second: int = MOST_PER_SECOND.default
     most: int = 20_000
 
     @classmethod
     def read(cls, settings: Settings) -> TracingOptions:
         """The options that the settings ask for."""
-        return cls(settings[ENDPOINT], settings[ONE_IN], settings[QUEUE])
+        return cls(settings[ENDPOINT], settings[ONE_IN], settings[MOST_PER_SECOND], settings[QUEUE])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.journal.tracer import Context
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import Headers, Message, VariedHeaders
+from gateway.reactor.rates import TokenBucket
 from gateway.tracing.contexts import contexts, parsed, span_id
 from gateway.tracing.otlp import rejected_by, request_of
 from gateway.tracing.spans import Span
@@ -68,6 +69,19 @@ def test_the_sender_decides_for_its_messages_and_one_in_so_many_of_the_others_is
     assert found["ID-10"].trace_id != found["ID-5"].trace_id
     assert set(contexts(messages, 0)) == {"ID-1", "ID-3", "ID-4"}
     assert contexts(messages, 5) == found, "the same message is always of the same trace"
+
+
+def test_no_more_traces_begin_in_a_second_than_may() -> None:
+    now = [100.0]
+    rate = TokenBucket(lambda: now[0], 2, 1.0)
+    plain = [sent(seq) for seq in range(1, 101)]
+    asked = sent(101, traceparent=f"00-{TRACE}-{PARENT}-01")
+    assert len(contexts(plain, 5, rate)) == 1
+    assert set(contexts([*plain, asked], 5, rate)) == {"ID-101"}, "those that ask are traced"
+    now[0] += 0.5
+    assert len(contexts(plain, 5, rate)) == 1
+    now[0] += 60.0
+    assert 2 <= len(contexts(plain, 5, rate)) <= 3, "not all that was saved in a minute"
 
 
 def test_lines_of_messages_that_are_not_traced_are_not_read() -> None:
