@@ -2,8 +2,7 @@
 
 :mod:`tests.pages` runs all blocks of a page, in their order; other tests that run some are in
 :data:`RUN` and :data:`tests.pages.declared.ELSEWHERE`. The others are read here by the parser that reads them in earnest:
-commands by the command, settings and rules by the gateway, XML by the DTD, frames by the parser of
-STOMP. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
+commands by the command, settings by the gateway, XML by the DTD, frames by the parser of STOMP. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
 
 ``python -m tests.test_documented_blocks`` prints how many blocks of each page are run, read and neither.
 """
@@ -11,10 +10,8 @@ STOMP. :data:`NOT_READ` has the rest, with the reason. A block that is new, and 
 from __future__ import annotations
 
 import ast
-import json
 import re
 import shlex
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,7 +27,6 @@ from certs import command as imqkeytool
 from gateway import dbmgr
 from gateway.admin.cli import imqbridgemgr, imqcmd
 from gateway.broker.security import usermgr
-from gateway.broker.security.access import AccessRules
 from gateway.configuration import read_settings
 from gateway.instance.layout import Layout
 from gateway.stomp.wire.frame import Version
@@ -143,7 +139,6 @@ UNDERSTOOD: Final = "no broker answers at 127.0.0.1:1|expected a file that can b
 #: What else is read: targets of the Makefile, extras of the package, and files of the checkout.
 READ: Final = (*COMMANDS, "make", "pip", ".venv/bin/python")
 SETTING: Final = re.compile(r"(?:-D)?imq\.[\w.-]+=.*")
-RULE: Final = re.compile(r"(?:queue|topic|connection)\.\S+=\S+")
 
 
 def program(line: str) -> str:
@@ -161,16 +156,10 @@ def kind(block: Block) -> str:
         return "run"
     if lines and all(SETTING.fullmatch(line) for line in lines):
         return "settings"
-    if lines and all(RULE.fullmatch(line) for line in lines):
-        return "rules"
     if not re.search(r"\[options\]|\.\.\.\]|SUBCOMMAND|\[tbl\]|\[--", block.text) and any(
         program(line) in READ for line in block.typed
     ):
         return "commands"
-    if block.language in ("toml", "json"):
-        return block.language
-    if block.text.startswith("{") and "..." not in block.text:
-        return "json"
     if re.match(r"(?s)<(?!varhome)(?!.*\.\.\.).*(?:/>|</[\w-]+>)$", block.text):
         return "xml"
     if block.language == "python" or block.page == "pipeline_tables":
@@ -225,13 +214,6 @@ def test_settings_are_known(block: Block, tmp_path: Path) -> None:
     assert [each for each in rest if each and "no effect" in str(each)] == []
 
 
-@pytest.mark.parametrize("block", of("rules"))
-def test_rules_are_rules(block: Block, tmp_path: Path) -> None:
-    file = tmp_path / "accesscontrol.properties"
-    file.write_text(f"version=JMQFileAccessControlModel/100\n{block.text}\n")
-    AccessRules(file).load()
-
-
 @pytest.mark.parametrize("block", of("commands"))
 def test_commands_are_understood(
     block: Block,
@@ -268,12 +250,6 @@ def _understood(line: str, passfile: Path) -> None:
         assert (ROOT / words[0]).exists()
 
 
-@pytest.mark.parametrize("block", of("json"))
-def test_json_is_json(block: Block) -> None:
-    for line in re.split(r"\n(?=\{)", block.text):
-        json.loads(line)
-
-
 @pytest.mark.parametrize("block", of("python"))
 def test_python_is_python(block: Block) -> None:
     ast.parse(block.text)
@@ -287,11 +263,6 @@ def test_frames_are_frames(block: Block) -> None:
     frame = parser.next()
     assert frame is not None
     assert frame.head.command in ("SEND", "SUBSCRIBE")
-
-
-@pytest.mark.parametrize("block", of("toml"))
-def test_toml_is_toml(block: Block) -> None:
-    assert tomllib.loads(block.text)
 
 
 @pytest.mark.parametrize("block", of("xml"))
