@@ -375,6 +375,7 @@ class BridgeLoader:
             os.urandom,
             detail,
             parts.memory,
+            *(() if front is None else (front.own,)),
         )
         return StompBridge(self._reactor, stomp, partial(_options_now, self._configuration), front)
 

@@ -19,7 +19,7 @@ from bridge.connections.factories import AdministeredFactory, Embedded, Factorie
 from bridge.providers.jms.java_command import java_options
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration, settings_now
-from gateway.front.front import FrontProvider
+from gateway.front.front import FrontConnection, FrontProvider
 from gateway.front.held import HeldProvider
 from gateway.front.reach import Behind
 from gateway.front.routes import Routes, Way
@@ -30,7 +30,7 @@ from gateway.instance.redaction import Redaction, hidden_by_value
 from gateway.instance.setting_types import nearest
 from gateway.instance.settings import Settings, SettingsError
 from gateway.messaging.destination import Destination
-from gateway.messaging.provider import Credentials, Provider
+from gateway.messaging.provider import Connection, Credentials, Provider
 
 _log: Final = Logger(namespace="gateway.front")
 
@@ -140,6 +140,10 @@ class Front:
         name = factory.config.ref_name
         login = None if options.own_logins else factory.credentials
         return Way(name, HeldProvider(provider, self._reactor, options.hold_s, name, login), login)
+
+    def own(self, connection: Connection) -> Connection:
+        """Return the embedded broker's connection behind a client's."""
+        return connection.identity if isinstance(connection, FrontConnection) else connection
 
     def broker_of(self, destination: Destination) -> Behind | None:
         """Return the broker that has a destination; None for this one."""

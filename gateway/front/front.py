@@ -111,7 +111,8 @@ class FrontConnection:
         self._credentials: Final = credentials
         self.client_id: Final = client_id
         self._lost: Final = lost
-        self._identity: EmbeddedConnection
+        #: That of the embedded broker, once it is open.
+        self.identity: EmbeddedConnection
         self._ways: Final[dict[Way, Connection]] = {}
         self._error: MessagingError | None = None
         #: Where the user may send, and the standing that this holds for.
@@ -126,13 +127,11 @@ class FrontConnection:
         if main is not None and main.credentials is None:
             # The broker knows its users.
             await self._connect_to_main(main)
-            self._identity = embedded.admit(
-                given.username, self.client_id, given.address, self.fail
-            )
+            self.identity = embedded.admit(given.username, self.client_id, given.address, self.fail)
             return
         identity = await embedded.connect(given, self.client_id, self.fail)
         assert isinstance(identity, EmbeddedConnection)
-        self._identity = identity
+        self.identity = identity
         if main is not None:
             await self._connect_to_main(main)
 
@@ -162,7 +161,7 @@ class FrontConnection:
     def to(self, way: Way | None) -> Connection:
         """The connection to a broker, which may be being opened."""
         if way is None:
-            return self._identity
+            return self.identity
         found = self._ways.get(way)
         if found is None:
             found = self._ways[way] = way.provider.later(
@@ -180,7 +179,7 @@ class FrontConnection:
 
     def way_to_send(self, destination: Destination) -> Way | None:
         """Where messages to a destination go. :raises AccessDenied:"""
-        routing = self._identity.routing
+        routing = self.identity.routing
         if self._standing != routing.standing:
             self._producible.clear()
             self._standing = routing.standing
@@ -204,7 +203,7 @@ class FrontConnection:
             check_name(spec.destination)
             check_gaps(spec)
             operation = Operation.BROWSE if spec.browse else Operation.CONSUME
-            self._identity.routing.check_allowed(operation, spec.destination)
+            self.identity.routing.check_allowed(operation, spec.destination)
         if spec.durable_name is not None:
             self._durables[spec.durable_name] = (way,)
         return way
@@ -220,15 +219,15 @@ class FrontConnection:
     def _close(self, error: MessagingError) -> Deferred[None]:
         self._error = error
         every: list[Connection] = list(self._ways.values())
-        if hasattr(self, "_identity"):
-            every.append(self._identity)
+        if hasattr(self, "identity"):
+            every.append(self.identity)
         return gatherResults([each.close() for each in every]).addCallback(lambda _: None)
 
     # --- the seam
 
     @property
     def user(self) -> str:
-        return self._identity.user
+        return self.identity.user
 
     @property
     def product(self) -> str:
@@ -236,7 +235,7 @@ class FrontConnection:
 
     @property
     def administers(self) -> bool:
-        return self.routes.main is None and self._identity.administers
+        return self.routes.main is None and self.identity.administers
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: it is closed or lost."""
@@ -245,7 +244,7 @@ class FrontConnection:
     def exists(self, destination: Destination) -> bool | None:
         # Brokers behind the gateway do not tell.
         way = self.routes.way(destination)
-        return self._identity.exists(destination) if way is None else None
+        return self.identity.exists(destination) if way is None else None
 
     def session(self, mode: Mode) -> FrontSession:
         self.check_open()
@@ -268,7 +267,7 @@ class FrontConnection:
             return fail(
                 NotSupported("new credentials where they are another broker's; CONNECT again")
             )
-        return self._identity.renew(credentials)
+        return self.identity.renew(credentials)
 
     @deferred
     async def unsubscribe(self, durable_name: str) -> None:

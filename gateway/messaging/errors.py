@@ -348,6 +348,15 @@ class ProviderUnavailable(MessagingError):
         self.reason = reason
 
 
+class ConnectionEnded(ProviderUnavailable):
+    """An administrator has ended the connection."""
+
+    def __init__(self) -> None:
+        reason = "an administrator has ended the connection"
+        super().__init__(reason)
+        self.args = (reason,)
+
+
 class OutcomeUnknown(MessagingError):
     """The connection was lost while a commit was under way.
 

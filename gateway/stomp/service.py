@@ -98,6 +98,10 @@ class Client:
     session: str
 
 
+def _itself(connection: Connection) -> Connection:
+    return connection
+
+
 class StompService:
     """The STOMP bridge.
 
@@ -111,6 +115,7 @@ class StompService:
     :param random: gives that many random octets.
     :param detail: what the bridge's log takes; None for everything.
     :param memory: the process's budget; None is no bound.
+    :param own: returns the embedded broker's connection behind one of the provider's.
     """
 
     def __init__(
@@ -126,10 +131,12 @@ class StompService:
         random: Callable[[int], bytes] = urandom,
         detail: Log | None = None,
         memory: MemoryBudget | None = None,
+        own: Callable[[Connection], Connection] = _itself,
     ) -> None:
         self._reactor: Final = reactor
         self._turn: Final = turn
         self._options: Final = options
+        self._own: Final = own
         self._log: Final = log or Logger()
         self.counters: Final = Counters()
         self.state = ServiceState.STOPPED
@@ -222,7 +229,7 @@ class StompService:
         """The clients that are CONNECTED."""
         return [
             Client(
-                each.session.connection,
+                self._own(each.session.connection),
                 each.service,
                 each.address,
                 each.port,
@@ -247,7 +254,7 @@ class StompService:
     def _connected(self) -> dict[int, StompConnection]:
         """Those of CONNECTED clients, by the ``id`` of the connection behind."""
         return {
-            id(each.session.connection): each
+            id(self._own(each.session.connection)): each
             for each in self._admission.connections
             if each.session.connection is not None
         }

@@ -71,7 +71,21 @@ def connection_causes(
         for consumer in session.consumers
         if isinstance(consumer, EmbeddedConsumer)
     ][:_MOST_CONSUMERS]
-    if not consumers and not any(session.consumers for session in connection.sessions):
+    elsewhere = 0
+    if stomp is not None and stomp.connection is not connection:
+        # Behind this gateway another broker has what the embedded one does not.
+        elsewhere = len(stomp.subscriptions.by_number) - len(consumers)
+    if elsewhere > 0:
+        found.append(
+            Cause(
+                CauseKind.BROKER_BEHIND,
+                f"{who[0].upper()}{who[1:]} has {counted(elsewhere, 'subscription')} at another broker behind this gateway, which is not looked at here.",
+                {"subscriptions": elsewhere},
+                "Ask that broker; whether it can be reached is shown by:",
+                command("imqcmd", "doctor"),
+            )
+        )
+    elif not consumers and not any(session.consumers for session in connection.sessions):
         found.append(
             Cause(
                 CauseKind.NO_SUBSCRIPTION,

@@ -45,10 +45,10 @@ from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
+    ConnectionEnded,
     DurableInUse,
     InvalidDestination,
     MessagingError,
-    ProviderUnavailable,
     UnknownSubscription,
 )
 from gateway.messaging.message import Message
@@ -531,9 +531,7 @@ class BrokerAdministration:
         for connection in list(self._provider.connections):
             if connection.number == number:
                 with self._broker.turn:
-                    connection.fail(
-                        ProviderUnavailable("an administrator has ended the connection")
-                    )
+                    connection.fail(ConnectionEnded())
                 self._broker.log.info(
                     "connection {number} of user '{user}' is ended by an administrator",
                     number=number,

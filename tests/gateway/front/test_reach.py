@@ -53,9 +53,18 @@ class Watched:
         found = self._admin.get("/v1/doctor")["findings"]
         return [each["text"] for each in found if each["check"] == "service"]
 
+    def connections(self) -> list[dict[str, Any]]:
+        return list(self._admin.get("/v1/connections", service="stomp")["connections"])
+
+    def end(self, number: int) -> None:
+        self._admin.ask("DELETE", "/v1/connection", {"id": number})
+
     def why(self, queue: str) -> list[dict[str, Any]]:
         answer = self._admin.get("/v1/why/destination", type="queue", name=queue)
         return list(answer["causes"])
+
+    def why_connection(self, number: int) -> list[dict[str, Any]]:
+        return list(self._admin.get("/v1/why/connection", id=number)["causes"])
 
     def up(self) -> list[str]:
         with urllib.request.urlopen(self._metrics, timeout=30) as answer:
@@ -107,6 +116,24 @@ def test_a_broker_that_is_away_is_seen(tmp_path: Path, credentials: str) -> None
             assert watched.doctor() == ["clients are served"]
             assert watched.up() == ['stomp_gateway_provider_up{provider="there"} 1.0']
             assert watched.events() == ["provider.away", "provider.back"]
+
+
+def test_the_connections_of_clients_are_those_of_their_service(tmp_path: Path) -> None:
+    with (
+        GatewayProcess(tmp_path / "there") as there,
+        behind.in_front_of(tmp_path, behind.gateway_by_stomp(there.port)) as front,
+        closing(Client(front.port)) as client,
+    ):
+        client.connect("1.2")
+        client.subscribe("/queue/q")
+        watched = Watched(front, 0)
+        (found,) = watched.connections()
+        assert (found["service"], found["protocol"]) == ("stomp", "STOMP 1.2")
+        (cause,) = watched.why_connection(found["id"])
+        assert "has 1 subscription at another broker behind this gateway" in cause["sentence"]
+        watched.end(found["id"])
+        error = client.error("an administrator has ended the connection")
+        assert error["message"] == "an administrator has ended the connection"
 
 
 def test_a_broker_of_some_destinations_does_not_stop_the_others(tmp_path: Path) -> None:

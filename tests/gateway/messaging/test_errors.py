@@ -47,6 +47,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"name": "AMQ_SCHEDULED_DELAY", "value": "soon", "reason": "a whole number is expected"},
     ),
     (
+        errors.ConnectionEnded(),
+        "an administrator has ended the connection",
+        {"reason": "an administrator has ended the connection"},
+    ),
+    (
         errors.DestinationStopped(Queue("q")),
         "queue:q is stopped: its messages in the store are damaged. The gateway's log says where",
         {"destination": Queue("q")},

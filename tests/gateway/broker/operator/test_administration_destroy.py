@@ -13,11 +13,11 @@ from gateway.broker.properties.destination_properties import DestinationProperti
 from gateway.broker.properties.settings import BrokerOptions
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import (
+    ConnectionEnded,
     DurableInUse,
     InvalidDestination,
     MessageRejected,
     MessagingError,
-    ProviderUnavailable,
     StorageFailed,
     UnknownSubscription,
 )
@@ -284,7 +284,7 @@ def test_a_destroyed_connection_is_told_and_gives_back_what_it_had(
     (connection,) = connections(stepped, admin)
     admin.destroy_connection(connection.id)
     stepped.run_until_idle()
-    assert [type(error) for error in losses] == [ProviderUnavailable]
+    assert [type(error) for error in losses] == [ConnectionEnded]
     assert "an administrator has ended the connection" in str(losses[0])
     assert connections(stepped, admin) == []
     again = stepped.receive(stepped.session(client_id="me"), Q)
