@@ -104,7 +104,9 @@ ROOMS: Mapping[str, Room] = {
     "gateway.journal": Room(stdlib_only=True),
     "gateway.journal.journal": Room(("gateway.instance", "gateway.journal")),
     "gateway.journal.contents": Room(("gateway.messaging", "gateway.journal")),
-    "gateway.tracing": Room(("gateway.instance", "gateway.journal", "gateway.messaging")),
+    "gateway.tracing": Room(
+        ("gateway.instance", "gateway.journal", "gateway.messaging", "gateway.reactor")
+    ),
     # The one table of brokers, for the bridge and the pipeline, too.
     "gateway.stomp.brokers": Room(stdlib_only=True),
     "gateway.stomp.wire": Room(stdlib_only=True),
