@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -134,13 +136,25 @@ def test_what_could_take_long_is_refused(expression: str, reason: str) -> None:
         "//*[" + " or ".join(["contains(.,''q'')"] * 10) + "]",
     ],
 )
-def test_the_worst_takes_milliseconds(expression: str) -> None:
+def test_the_worst_takes_a_small_multiple_of_a_single_search(expression: str) -> None:
     combs = (b"<a>" * 30 + b"x" * 1800 + b"</a>" * 30) * 32
     bodies = [b"<a>" + combs + b"</a>", b"<a>" * 30 + b"<b/>" * 960 + b"</a>" * 30]
-    selector = parse(f"XPATH '{expression}'")
     for body in bodies:
-        began = time.process_time()
-        for _ in range(3):
-            selector.matches(message(body))
+        single, worst = least_seconds(("//q", expression), message(body))
         # Ten times what was measured.
-        assert (time.process_time() - began) / 3 < 0.1
+        assert worst < 150 * single
+
+
+def least_seconds(expressions: Sequence[str], asked: Message) -> list[float]:
+    """Return the least processor time that each expression took.
+
+    They take turns. So what else the machine does slows all of them, or one turn of one.
+    """
+    selectors = [parse(f"XPATH '{expression}'") for expression in expressions]
+    least = [math.inf] * len(selectors)
+    for _ in range(5):
+        for number, selector in enumerate(selectors):
+            began = time.process_time()
+            selector.matches(asked)
+            least[number] = min(least[number], time.process_time() - began)
+    return least
