@@ -1,7 +1,7 @@
 """Open pages that follow what happens, by server-sent events.
 
 Owns the streams: how many there may be, when each looks again, and its end, which is at once when its
-session ends. A look is sent when it differs from the last one. A client that does not read is not
+session ends, and within a second when its user has another role or none. A look is sent when it differs from the last one. A client that does not read is not
 looked for, and an open page does not keep its session alive.
 """
 
@@ -28,6 +28,8 @@ MOST_STREAMS: Final = 32
 MOST_OF_SESSION: Final = 12
 #: Seconds after which a stream says something, so that a client that has gone is noticed.
 SIGN_S: Final = 15.0
+#: Seconds between two looks at what the user of a stream may do; a page may look much more rarely.
+ROLE_S: Final = 1.0
 #: How many times as long as a look took, a stream waits at least for the next.
 _PAUSES: Final = 20
 
@@ -106,6 +108,7 @@ class _Stream:
         self._view = view
         self._asked = asked
         self._next: IDelayedCall | None = None
+        self._watching: IDelayedCall | None = None
         self._over = False
         self._paused = False
         self._sent = ""
@@ -120,13 +123,15 @@ class _Stream:
         request.setHeader("X-Accel-Buffering", "no")
         request.registerProducer(self, True)
         self._write("retry: 3000\n\n")
+        self._watching = self._reactor.callLater(ROLE_S, self._watch)
         self._later()
 
     def stop(self) -> None:
         """Look no more: the client has gone."""
         self._over = True
-        if self._next is not None and self._next.active():
-            self._next.cancel()
+        for call in (self._next, self._watching):
+            if call is not None and call.active():
+                call.cancel()
 
     def end(self) -> None:
         """End the answer."""
@@ -157,6 +162,13 @@ class _Stream:
 
     # --- looking
 
+    def _watch(self) -> None:
+        """End when the user may do something else than when the page was opened."""
+        if self._sessions.role(self.session) is not self._asked.role:
+            self.send_away()
+        else:
+            self._watching = self._reactor.callLater(ROLE_S, self._watch)
+
     def _later(self) -> None:
         pause_s = max(self._view.every_s, _PAUSES * self._took_s)
         self._next = self._reactor.callLater(pause_s, self._look)
@@ -165,14 +177,14 @@ class _Stream:
         ensureDeferred(self._looked()).addErrback(self._failed)
 
     async def _looked(self) -> None:
-        if self._sessions.role(self.session) is not self._asked.role:
-            self.send_away()
-            return
         if not self._paused:
             began_s = self._reactor.seconds()
             text = await self._fragment(self.session, self._view, self._asked)
             self._took_s = self._reactor.seconds() - began_s
             if self._over:
+                return
+            if self._sessions.role(self.session) is not self._asked.role:
+                self.send_away()
                 return
             if text != self._sent:
                 self._sent = text

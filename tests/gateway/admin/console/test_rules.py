@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.web.test.requesthelper import DummyRequest
 
 from gateway.admin.console import sessions
-from gateway.admin.console.sessions import Sessions
+from gateway.admin.console.live import Streams
+from gateway.admin.console.sessions import Session, Sessions
+from gateway.admin.console.view import View
+from gateway.admin.service.requests import AdminRequest
 from gateway.admin.service.roles import Identity, Role, needed
 from tests.gateway.admin.asking import ask, post
 from tests.gateway.admin.console.serving import USERS, Served, client, serving
@@ -279,6 +283,62 @@ def test_a_user_who_is_removed_is_logged_out(served: Served) -> None:
     assert found.role(session) is Role.VIEWER
     roles[0] = None
     assert found.find(token) is None
+
+
+class Following(DummyRequest):
+    """A request whose client takes all that it gets, by itself."""
+
+    def registerProducer(self, producer: object, streaming: bool) -> None:
+        assert streaming
+
+
+@pytest.mark.parametrize("later", [Role.VIEWER, None])
+def test_a_role_that_is_taken_away_ends_the_stream_of_a_page(later: Role | None) -> None:
+    """Within a second, however rarely the page looks."""
+    clock, roles = Clock(), [Role.OPERATOR, later]
+    found = Sessions(clock.seconds, 1_000, 1_000)
+    _, session = found.open(Identity("otto", Role.OPERATOR, lambda: roles[0]), HOST)
+
+    async def fragment(session: Session, view: View, asked: AdminRequest) -> str:
+        raise AssertionError("the page looked")
+
+    async def look(asked: AdminRequest) -> Mapping[str, object]:
+        return {}
+
+    streams = Streams(clock, found, fragment)
+    request = Following([b"live"])
+    page = View("rare", "Rare", "traces.html", look, every_s=60.0)
+    streams.open(request, session, page, AdminRequest("otto", role=Role.OPERATOR))
+    clock.pump([1.0] * 3)
+    assert (request.finished, b"".join(request.written)) == (0, b"retry: 3000\n\n")
+    del roles[0]
+    clock.advance(1.0)
+    assert request.finished == 1
+    assert request.written[-1] == b"event: ended\ndata: {}\n\n"
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_look_that_ends_after_the_role_is_not_sent() -> None:
+    clock, roles = Clock(), [Role.OPERATOR, Role.VIEWER]
+    found = Sessions(clock.seconds, 1_000, 1_000)
+    _, session = found.open(Identity("otto", Role.OPERATOR, lambda: roles[0]), HOST)
+
+    async def look(asked: AdminRequest) -> Mapping[str, object]:
+        return {}
+
+    async def fragment(session: Session, view: View, asked: AdminRequest) -> str:
+        # The role goes while the page is made.
+        del roles[0]
+        return "for operators"
+
+    streams = Streams(clock, found, fragment)
+    request = Following([b"live"])
+    page = View("often", "Often", "traces.html", look, every_s=0.5)
+    streams.open(request, session, page, AdminRequest("otto", role=Role.OPERATOR))
+    clock.advance(0.5)
+    written = b"".join(request.written)
+    assert (request.finished, b"event: ended" in written) == (1, True)
+    assert b"for operators" not in written
 
 
 def test_a_session_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

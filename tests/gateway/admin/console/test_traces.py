@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -122,6 +123,14 @@ async def test_what_cannot_be_followed_is_refused(served: Served) -> None:
     for each in begun[:4]:
         await post(port, "/v1/traces/stop", OTTO, id=str(each.json["id"]))
     assert (await ask(port, "GET", "/v1/traces/lines?id=999", who=VERA)).status == 404
+
+
+def test_without_a_trace_the_page_says_what_one_would_show(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "empty") as served:
+        page = served.ask("/console/traces", cookie=served.log_in("vera"))
+    assert "There is none. A trace shows here, line by line," in page.text
 
 
 def test_who_only_looks_follows_nothing(served: Served) -> None:
