@@ -116,12 +116,19 @@ def test_what_each_stomp_broker_can_do_is_as_the_table_says() -> None:
 
 def test_what_each_amqp_peer_can_do_is_as_the_table_says() -> None:
     table = page("amqp").split("\n* No broker has XA")[0]
-    said = {cells[0].strip("`"): cells[2:] for cells in rows(table) if len(cells) == 7}
+    said = {cells[0].strip("`"): cells[2:] for cells in rows(table) if len(cells) == 8}
     said.pop("amqp.peer")
 
     def can(peer: Peer) -> list[str]:
         able = peer.capabilities
-        asked = (able.transacted, able.durable, able.selectors, able.browse, able.duplicate_ids)
+        asked = (
+            able.transacted,
+            able.durable,
+            able.temporary,
+            able.selectors,
+            able.browse,
+            able.duplicate_ids,
+        )
         return ["yes" if each else "no" for each in asked]
 
     assert said == {name: can(peer) for name, peer in amqp.DECLARABLE.items()}
