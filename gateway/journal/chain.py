@@ -263,6 +263,8 @@ def _verify(folder: Path, head: str | None) -> Verified:
             continue
         seen = _seen(folder / line.segment)
         if seen is None:
+            if _has_gone(folder, line.segment):
+                continue
             problems.append(f"{line.segment} is missing; it had {line.octets} octets")
             continue
         digest, octets = seen
@@ -281,8 +283,20 @@ def _verify(folder: Path, head: str | None) -> Verified:
         )
     # What is noted as removed goes a moment later.
     known = away | {line.segment for line in lines if isinstance(line, Link)}
-    problems += [f"{name} is not in the chain" for name in there if name not in known]
+    problems += [
+        f"{name} is not in the chain"
+        for name in there
+        if name not in known and (folder / name).exists()
+    ]
     return Verified(good, found, before, tuple(problems))
+
+
+def _has_gone(folder: Path, segment: str) -> bool:
+    """Whether the retention has removed a segment by now, which it notes before."""
+    lines, _ = _lines(folder / CHAIN)
+    return segment in _removed(lines) or all(
+        isinstance(line, Removal) or line.segment != segment for line in lines
+    )
 
 
 def _removed(lines: Sequence[Link | Removal]) -> set[str]:
