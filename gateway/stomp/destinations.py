@@ -317,7 +317,7 @@ def split_queue(text: str, exists: Callable[[Destination], bool | None]) -> tupl
         return text, ""
     if text.startswith(prefix):
         return prefix + address, queue
-    # Without a type it is the queue, unless there is none and the address is a topic's.
+    # Without a type it is the queue. Where there is no such queue, it may be a topic's address.
     if (
         text.startswith("/")
         or exists(Destination(Kind.QUEUE, queue)) is not False

@@ -290,7 +290,7 @@ class Pair:
         )
 
     def _compare(self, link: Link, messages: int) -> None:
-        """The link's balance is exact, whoever died."""
+        """The link's balance is exact, whichever process died."""
         self._sent[link.name] += messages
         sent = self._sent[link.name]
         told = self.gateway.until_link(

@@ -68,9 +68,7 @@ def ack_of(given: dict[str, str], profile: Profile) -> Ack:
     if ack is None and profile.unknown_ack_is_auto:
         return Ack.AUTO
     if ack is None:
-        raise CommandRefused(
-            f"ack '{given['ack'][:40]}' is none of auto, client and client-individual"
-        )
+        raise CommandRefused(f"ack '{given['ack'][:40]}' is not auto, client or client-individual")
     return ack
 
 

@@ -81,6 +81,22 @@ XML = (
 )
 
 
+def _comes_as(
+    join: Join, name: str, sent: str, body: str, asked: str, form: str, comes: str
+) -> None:
+    """Texts that are sent in one form come in another, each of many."""
+    client = join("activemq")
+    client.subscribe(f"/queue/{name}", **({"transformation": asked} if asked else {}))
+    # The gateway learns what a producer repeats.
+    for number in range(20):
+        headers = {"destination": f"/queue/{name}", "transformation": sent, "n": str(number)}
+        client.send("SEND", headers, body)
+    for number, message in enumerate(client.messages(20)):
+        assert (message["transformation"], message["n"]) == (form, str(number))
+        assert "".join(message.text.split()) == comes
+        assert "transformation-error" not in message
+
+
 @pytest.mark.parametrize(
     ("sent", "body", "asked", "form", "comes"),
     [
@@ -93,16 +109,7 @@ XML = (
 def test_activemq_makes_maps_of_texts(
     join: Join, name: str, sent: str, body: str, asked: str, form: str, comes: str
 ) -> None:
-    client = join("activemq")
-    client.subscribe(f"/queue/{name}", **({"transformation": asked} if asked else {}))
-    # The gateway learns what a producer repeats.
-    for number in range(20):
-        headers = {"destination": f"/queue/{name}", "transformation": sent, "n": str(number)}
-        client.send("SEND", headers, body)
-    for number, message in enumerate(client.messages(20)):
-        assert (message["transformation"], message["n"]) == (form, str(number))
-        assert "".join(message.text.split()) == comes
-        assert "transformation-error" not in message
+    _comes_as(join, name, sent, body, asked, form, comes)
 
 
 POJO_XML = "<pojo><name>Dejan</name><city>Belgrade</city></pojo>"
@@ -123,15 +130,7 @@ POJO_JSON = '{"pojo":{"name":"Dejan","city":"Belgrade"}}'
 def test_activemq_turns_objects_into_the_form_that_is_asked_for(
     join: Join, name: str, sent: str, body: str, asked: str, form: str, comes: str
 ) -> None:
-    client = join("activemq")
-    client.subscribe(f"/queue/{name}", **({"transformation": asked} if asked else {}))
-    for number in range(20):
-        headers = {"destination": f"/queue/{name}", "transformation": sent, "n": str(number)}
-        client.send("SEND", headers, body)
-    for number, message in enumerate(client.messages(20)):
-        assert (message["transformation"], message["n"]) == (form, str(number))
-        assert "".join(message.text.split()) == comes
-        assert "transformation-error" not in message
+    _comes_as(join, name, sent, body, asked, form, comes)
 
 
 def test_what_another_profile_calls_an_object_comes_as_it_is(join: Join, name: str) -> None:

@@ -159,19 +159,7 @@ class Groups:
 
         :param consumers: all that there are.
         """
-        id = message.headers.group
-        group = self._by_id.get(id)
-        if group is None:
-            group = self._assign(id, message, consumer, consumers)
-            if group.consumer is not consumer:
-                self.given.append((group.consumer, message))
-        if group.consumer is not consumer:
-            self._pass_by(group, message)
-            return False
-        if group.moves:
-            return False
-        self._give(group, message)
-        return True
+        return self.taker(message, consumer, consumers, (consumer,)) is not None
 
     def taker(
         self,

@@ -38,7 +38,7 @@ class Crowd:
     """What a gateway has.
 
     :param connections: each has consumers at 4 topics and 2 queues of its own.
-    :param waiting: queues with a message that waits, and nobody who takes it.
+    :param waiting: queues with a message and without a consumer.
     """
 
     connections: int
