@@ -147,7 +147,8 @@ class Terminal(Machine):
     def wheel(self) -> None:
         """Have a wheel in the folder that has metadata only."""
         name = f"stomp_gateway-{gateway.__version__}"
-        text = distribution("stomp-gateway").read_text("METADATA") or ""
+        # Of an installation or of a checkout: its file is called METADATA or PKG-INFO.
+        text = str(distribution("stomp-gateway").metadata)
         with ZipFile(self.folder / f"{name}-py3-none-any.whl", "w") as made:
             made.writestr(f"{name}.dist-info/METADATA", text)
             made.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
