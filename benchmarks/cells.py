@@ -15,6 +15,7 @@ from benchmarks import (
     backlog,
     certified,
     crowd,
+    front,
     idle,
     link_cells,
     once_cells,
@@ -183,6 +184,8 @@ def readme() -> list[Cell]:
         *(request_reply(clients) for clients in (1, 10, 100)),
         crowd.crowd(10_000),
         *certified.readme(),
+        *web.readme(),
+        *front.readme(),
         *link_cells.readme(),
         *once_cells.readme(),
     ]
@@ -200,7 +203,6 @@ def quick() -> list[Cell]:
         JOURNAL,
         CONSOLE,
         STREAM,
-        *web.quick(),
         *link_cells.quick(),
         *once_cells.quick(),
         *pipeline_cells.quick(),
@@ -221,7 +223,7 @@ def full() -> Iterator[Cell]:
     yield _idle(5000, tls=True)
     yield crowd.crowd(10_000)
     yield from certified.readme()
-    yield from web.quick()
+    yield from web.readme()
     yield JOURNAL
     yield CONSOLE
     yield STREAM

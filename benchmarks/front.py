@@ -1,17 +1,23 @@
 """The gateway in front of ActiveMQ, by JMS and by STOMP, as peers.
 
-The broker behind it is one of its own, whose processor time counts as that of others.
+The cells compare it with ActiveMQ's own STOMP. The broker behind it is one of its own, whose
+processor time counts as that of others.
 """
 
 from __future__ import annotations
 
 import atexit
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.cell import Cell, Row
+from benchmarks.goals import AtLeast, NoneLost
 from benchmarks.jms_bridge import OpenWireActiveMQ
-from benchmarks.peers import Gateway, Peer
+from benchmarks.peers import ActiveMQ, Gateway, Peer, PureGateway
 from benchmarks.process import ProcessTree
+from benchmarks.steady_cells import steady
 
 _NAME: Final = "behind"
 
@@ -67,3 +73,36 @@ class FrontStomp(Front):
 
 
 PEERS: Final[dict[str, type[Peer]]] = {each.name: each for each in (Front, FrontStomp)}
+
+
+class FrontGateway(Front):
+    """By JMS, where the gateway itself is measured."""
+
+    name = Gateway.name
+
+
+class FrontPureGateway(Front):
+    """The same in pure Python."""
+
+    name = PureGateway.name
+    path = PureGateway.path
+
+
+_SERVERS: Final[Mapping[str, type[Peer]]] = {
+    peer.name: peer for peer in (FrontGateway, FrontPureGateway, ActiveMQ)
+}
+
+
+def _in_front(name: str) -> Cell:
+    cell = steady(name)
+    title = f"in front of ActiveMQ by JMS, beside its own STOMP: {cell.rows[0].title}"
+    row = Row(title, "msg/s", True, (NoneLost(), AtLeast(0.6, "ActiveMQ")))
+    return replace(cell, name=f"front-{name}", rows=(row,), servers=_SERVERS)
+
+
+def readme() -> list[Cell]:
+    """The cells of the tables in ``README.rst``."""
+    return [
+        _in_front("queue-100B-receipt100-1to1-client-varying"),
+        _in_front("queue-1KiB-receipt100-1to1-client-varying"),
+    ]

@@ -244,8 +244,8 @@ _SERVERS: Mapping[str, type[Peer]] = {
 }
 
 
-def quick() -> list[Cell]:
-    """The cell."""
+def readme() -> list[Cell]:
+    """The cells of the tables in ``README.rst``."""
     declared = Load(varying=True)
     said = f"WebSocket, one message each: {title(declared)}"
     rows = (

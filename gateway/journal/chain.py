@@ -292,7 +292,7 @@ def _verify(folder: Path, head: str | None) -> Verified:
 
 
 def _has_gone(folder: Path, segment: str) -> bool:
-    """Whether the retention has removed a segment by now, which it notes before."""
+    """Whether the retention has noted the end of a segment, or removed it."""
     lines, _ = _lines(folder / CHAIN)
     return segment in _removed(lines) or all(
         isinstance(line, Removal) or line.segment != segment for line in lines

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.cell import Timing
 from benchmarks.load import Load
 from benchmarks.tally import Outcome
-from benchmarks.web import OverWebSocket, Web, WebGateway, WebRabbitMQ, WebSocketed, quick
+from benchmarks.web import OverWebSocket, Web, WebGateway, WebRabbitMQ, WebSocketed, readme
 from benchmarks.wire import Confirm
 
 _TIMING = Timing(warm_up=0.1, seconds=0.3)
@@ -84,5 +84,5 @@ def test_each_frame_is_a_message_and_a_full_socket_takes_it_later() -> None:
 
 
 def test_the_servers_that_have_no_websocket_are_not_measured() -> None:
-    [cell] = quick()
+    [cell] = readme()
     assert set(cell.servers) == {"gateway", "pure", "RabbitMQ"}
