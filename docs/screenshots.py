@@ -36,6 +36,7 @@ VIEWS: Final = {
     "now": ("/console/", "has no consumer"),
     "destinations": ("/console/destinations", "shop.out"),
     "bridges": ("/console/bridges", "40 moved"),
+    "link": ("/console/link?bridge=shop&link=failing", "3 messages of link"),
     "dead": ("/console/dead", "I want none of these"),
     "connections": ("/console/connections", "billing"),
     "search": ("/console/search?search=1&selector=TRUE&destination=orders", "50 found"),

@@ -7,8 +7,11 @@ from functools import partial
 from typing import Any, Final
 
 from bridge.link.status import LinkState
+from bridge.manager import BridgeServiceManager
+from gateway.admin.console.bridge_map import Joined, balance_of, bridge_map, joined, tone
 from gateway.admin.console.explained import Explained
 from gateway.admin.console.view import ROWS, Paged, View, first_row
+from gateway.admin.service.bridge_resources import as_jms
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.broker.operator.paging import Paging, Wanted
 
@@ -16,15 +19,26 @@ from gateway.broker.operator.paging import Paging, Wanted
 _EXPLAINED: Final = 10
 #: States of links in which it is worth asking why.
 _IDLE: Final = (LinkState.FAILED, LinkState.RETRYING, LinkState.STALLED)
+#: What templates of links call.
+_SHOWN: Final[Mapping[str, object]] = {"tone": tone, "balance_of": balance_of}
 
 
-def bridge_views(routes: Routes, explained: Explained, now_ms: Callable[[], int]) -> Sequence[View]:
-    """Return the view of bridges and links."""
+def bridge_views(
+    routes: Routes,
+    explained: Explained,
+    bridges: BridgeServiceManager,
+    now_ms: Callable[[], int],
+) -> Sequence[View]:
+    """Return the views of bridges and links.
+
+    :param bridges: say which brokers their links join.
+    """
+    every = partial(_bridges, routes, explained, bridges, now_ms)
+    one = partial(_link, routes, explained, now_ms)
     # Looking at a link may browse its source.
     return [
-        View(
-            "bridges", "Bridges", "bridges.html", partial(_bridges, routes, explained, now_ms), 4.0
-        )
+        View("bridges", "Bridges", "bridges.html", every, 4.0),
+        View("link", "", "link.html", one, 4.0),
     ]
 
 
@@ -39,11 +53,17 @@ def connection_views(
 
 
 async def _bridges(
-    routes: Routes, explained: Explained, now_ms: Callable[[], int], asked: AdminRequest
+    routes: Routes,
+    explained: Explained,
+    manager: BridgeServiceManager,
+    now_ms: Callable[[], int],
+    asked: AdminRequest,
 ) -> Mapping[str, object]:
     wanted = asked.text("name")
     found = await routes.perform("GET", "/v1/bridges", AdminRequest(asked.user, role=asked.role))
+    configs = {each.name: jms.config for each in manager.bridges if (jms := as_jms(each))}
     bridges: list[dict[str, Any]] = []
+    drawn: list[Joined] = []
     left = _EXPLAINED
     for bridge in found["bridges"]:
         if wanted and bridge["name"] != wanted:
@@ -65,8 +85,37 @@ async def _bridges(
                 why[link.name] = await explained.why(
                     asked, "link", bridge=bridge["name"], link=link.name
                 )
+        config = configs.get(bridge["name"])
+        if config is not None:
+            drawn += joined(config, links)
         bridges.append({"owner": "", **bridge, "links": links, "why": why})
-    return {"bridges": bridges, "now_ms": now_ms(), "wanted": wanted}
+    return {
+        "bridges": bridges,
+        "map": bridge_map(drawn),
+        "now_ms": now_ms(),
+        "wanted": wanted,
+        **_SHOWN,
+    }
+
+
+async def _link(
+    routes: Routes, explained: Explained, now_ms: Callable[[], int], asked: AdminRequest
+) -> Mapping[str, object]:
+    bridge, name = asked.needed("bridge"), asked.needed("link")
+    answer = await routes.perform(
+        "GET",
+        "/v1/links/<name>/<path:link>",
+        AdminRequest(asked.user, role=asked.role),
+        name=bridge,
+        link=name,
+    )
+    return {
+        "each": answer["links"][0],
+        "bridge": answer,
+        "why": await explained.why(asked, "link", bridge=bridge, link=name),
+        "now_ms": now_ms(),
+        **_SHOWN,
+    }
 
 
 def is_here(bridge: Mapping[str, Any], found: Mapping[str, Any]) -> bool:

@@ -132,12 +132,13 @@ class Overview:
             for link in bridge.links():
                 status = link.status()
                 subject = f"Link {status.name} of {bridge.name}"
+                page = ("link", {"bridge": bridge.name, "link": status.name})
                 if status.state in (LinkState.FAILED, LinkState.RETRYING, LinkState.STALLED):
                     yield Trouble(
                         "bad",
                         subject,
                         f"It is {status.state.value}: {status.last_error or 'no reason is known'}",
-                        *where,
+                        *page,
                         since_ms=status.since_ms,
                     )
                 elif status.enabled and status.state in (LinkState.STOPPED, LinkState.PAUSED):
@@ -145,7 +146,7 @@ class Overview:
                         "odd",
                         subject,
                         f"It is {status.state.value}.",
-                        *where,
+                        *page,
                         since_ms=status.since_ms,
                     )
                 elif status.lag_ms >= _LATE_MS:
@@ -153,7 +154,7 @@ class Overview:
                         "odd",
                         subject,
                         f"The oldest message at its source waits for {status.lag_ms // 1000} s.",
-                        *where,
+                        *page,
                     )
 
     def _of_transactions(self) -> Iterator[Trouble]:

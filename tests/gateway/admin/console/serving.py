@@ -239,7 +239,7 @@ class Pages:
         """Use the first link or button with this text, by the keyboard."""
         found = (
             "[...document.querySelectorAll('a, button')].find((one) => "
-            f"one.innerText.trim() === {json.dumps(link)})"
+            f"one.innerText?.trim() === {json.dumps(link)})"
         )
         self.browser.until(f"{found} !== undefined")
         self.browser.run(f"{found}.focus()")

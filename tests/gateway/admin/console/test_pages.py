@@ -9,6 +9,7 @@ import pytest
 
 from tests.chromium import Browser
 from tests.gateway.admin.console.serving import EVIL, SHOP, Pages, Served, client, sent, serving
+from tests.gateway.admin.console.test_messages import Operator
 
 pytestmark = pytest.mark.process
 
@@ -253,12 +254,59 @@ def test_messages_of_a_queue_are_browsed(pages: Pages, served: Served) -> None:
     assert pages.browser.run("document.title") == "Messages of browsed – stomp-gateway"
 
 
+def test_the_map_draws_each_link_and_leads_to_its_page(pages: Pages, served: Served) -> None:
+    sent(served, "shop.bad", "a")
+    pages.go("/console/bridges")
+    columns = pages.browser.run(
+        "[...document.querySelectorAll('.map .place .name')].map((one) => one.textContent)"
+    )
+    assert columns == ["This broker", "there"]
+    arrow = "document.getElementById('map-shop/failing')"
+    pages.browser.until(f"/[1-9] dead [+] 0 not transferred/.test({arrow}.textContent)")
+    assert "STARTED" in pages.browser.run(f"{arrow}.textContent")
+    # What follows is drawn, too: a paused link has another mark and line.
+    there = "document.getElementById('map-shop/away')"
+    looks = f"[{there}.querySelector('.mark').localName, getComputedStyle({there}.querySelector('.way')).strokeDasharray]"
+    assert pages.browser.run(looks) == ["path", "9px, 5px"]
+    otto = Operator(served, "otto")
+    assert "PAUSED" in otto.send("act/pause-link", bridge="shop", link="away").text
+    pages.browser.until(f"{there}.textContent.includes('PAUSED')")
+    assert pages.browser.run(looks) == ["rect", "2px, 5px"]
+    assert pages.browser.run(f"{there}.namespaceURI") == "http://www.w3.org/2000/svg"
+    otto.send("act/resume-link", bridge="shop", link="away")
+    # By the keyboard alone, from the region that may be scrolled.
+    pages.browser.run("document.querySelector('.map [role=region]').focus()")
+    for _ in range(2):
+        pages.browser.press("Tab", 9)
+    assert pages.browser.run("document.activeElement.id") == "map-shop/failing"
+    heard = pages.browser.run("document.activeElement.ariaLabel")
+    assert "shop: failing STARTED" in heard
+    assert "From this broker to this broker" in heard
+    pages.browser.press("Enter", 13)
+    pages.browser.until("location.pathname === '/console/link'")
+    pages.ready()
+    rows = pages.browser.run(
+        "[...document.querySelectorAll('.balance tbody tr')].map((one) => [...one.children].slice(0, 2).map((cell) => cell.innerText))"
+    )
+    assert [row[0] for row in rows] == [
+        *("In", "Out", "Dead", "Not transferred", "In doubt", "Held"),
+        *("Difference", "Possibly twice"),
+    ]
+    assert (rows[0][1], rows[2][1], rows[6][1]) == (rows[2][1], rows[0][1], "0")
+    assert "imqbridgemgr query link -bn shop -ln failing" in pages.text()
+    # On a phone the list has all of that.
+    pages.go("/console/bridges", width=360)
+    assert pages.browser.run("getComputedStyle(document.querySelector('.map')).display") == "none"
+    assert "dead + 0 not transferred + 0 in doubt + 0 held; difference 0" in pages.text(".links")
+
+
 PATHS = [
     "/console/dead",
     "/console/messages?name=seen",
     "/console/",
     "/console/destinations",
     "/console/bridges",
+    "/console/link?bridge=shop&link=failing",
     "/console/connections",
     "/console/destination?type=queue&name=seen",
 ]
