@@ -106,6 +106,9 @@ class ServerContextFactory:
     There are no session tickets, and no session is resumed: each connection is verified against
     what is revoked now, also when that changed during its handshake.
 
+    Warnings of an end, or of a revoked certificate of the server, are logged with ``passing=True``:
+    another file makes them untrue.
+
     :param files: what to read, now and with each :meth:`reload`.
     :param client_certificates: whether clients are asked for certificates.
     :param now: the time, for warnings of certificates that end.
@@ -268,6 +271,7 @@ class ServerContextFactory:
                 certificate=str(files.certificate),
                 folder=shlex.quote(str(files.certificate.parent)),
                 revocations=str(files.revocations),
+                passing=True,
             )
 
     def _compare_with_register(self) -> None:
@@ -300,10 +304,14 @@ class ServerContextFactory:
     def _warn_of_end(self, what: str, end: datetime) -> None:
         left = end - self._now()
         if left <= timedelta(0):
-            self._log.warn("{what} ended on {end}", what=what, end=end.date())
+            self._log.warn("{what} ended on {end}", what=what, end=end.date(), passing=True)
         elif left <= _WARN_BEFORE:
             self._log.warn(
-                "{what} ends on {end}, in {days} days", what=what, end=end.date(), days=left.days
+                "{what} ends on {end}, in {days} days",
+                what=what,
+                end=end.date(),
+                days=left.days,
+                passing=True,
             )
 
 

@@ -240,7 +240,7 @@ class Gateway(Service):
         if configuration.notes:
             # What is new; the other notes say whose passcode is what.
             self.log.info("{note}", note=configuration.notes[0])
-        for warning in configuration.warnings:
+        for warning in (*configuration.warnings, *configuration.passing_warnings):
             self.log.warn("{warning}", warning=warning, announced=True)
         if self._sharing.begin():
             self._users.load()

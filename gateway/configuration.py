@@ -60,6 +60,7 @@ class Configuration:
     :param stomp: the STOMP bridge's, None when the bridge is not to run.
     :param stomp_problems: why the STOMP bridge cannot run though it should.
     :param warnings: for the log and for the starter.
+    :param passing_warnings: likewise, of what may have changed since and ``doctor`` looks for itself.
     :param notes: for the log and for the starter of a new instance.
     :param made_admin: the user ``admin`` is new, with a password in the instance's passfile.
     :param overrides: settings of the command line.
@@ -80,6 +81,7 @@ class Configuration:
     overrides: tuple[str, ...]
     passfile: Path | None = None
     central: CentralProperties | None = None
+    passing_warnings: tuple[str, ...] = ()
 
     @property
     def is_clustered(self) -> bool:

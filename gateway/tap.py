@@ -156,9 +156,15 @@ def makeService(options: Options) -> Gateway:
             print(notice(line, Level.SEVERE), file=sys.stderr)
         sys.exit(EXIT_REFUSED)
     # The log has them, too; who gave a password on the command line should not have to look there.
-    warnings = [formatEvent(event) for event in said if event["log_level"] >= LogLevel.warn]
-    gateway.configuration = replace(configuration, warnings=(*configuration.warnings, *warnings))
-    for warning in gateway.configuration.warnings:
+    warned = [event for event in said if event["log_level"] >= LogLevel.warn]
+    warnings = [formatEvent(event) for event in warned if not event.get("passing")]
+    passing = [formatEvent(event) for event in warned if event.get("passing")]
+    gateway.configuration = replace(
+        configuration,
+        warnings=(*configuration.warnings, *warnings),
+        passing_warnings=tuple(passing),
+    )
+    for warning in (*gateway.configuration.warnings, *passing):
         print(notice(warning, Level.WARNING), file=sys.stderr)
     gateway.foreground = options.foreground
     if options.daemon:

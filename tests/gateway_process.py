@@ -190,12 +190,12 @@ class GatewayProcess:
             "imq.portmapper.port": str(self.port_mapper_port),
             "imq.persist.store": store,
             "imq.bridge.stomp.tls.enabled": "false",
+            "imq.bridge.stomp.tls.port": str(self.tls_port),
             "imq.bridge.admin.port": "0",
         }
         if tls is not None:
             made |= {
                 "imq.bridge.stomp.tls.enabled": "true",
-                "imq.bridge.stomp.tls.port": str(self.tls_port),
                 "imq.bridge.stomp.tls.requireClientAuth": "true"
                 if require_client_certificate
                 else "false",

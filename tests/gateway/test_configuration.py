@@ -150,7 +150,7 @@ def test_what_is_found_while_the_gateway_is_made_is_shown_and_kept_for_the_log(
     store.revoke("server", now)
     program = (
         "from gateway.tap import Options, makeService; import sys; o = Options(); o.parseOptions(sys.argv[1:]); "
-        "print(makeService(o).configuration.warnings[0])"
+        "print(makeService(o).configuration.passing_warnings[0])"
     )
     place = ("--varhome", str(tmp_path), "--instance", "one", "-Dimq.bridge.stomp.tls.enabled=true")
     made = subprocess.run(

@@ -2,8 +2,8 @@
 
 The module says what it has: ``FILES``, the XML file of each bridge by its name, in which ``{port}``
 is a port where nobody listens and ``{stomp}`` that of the gateway's own STOMP bridge; and where it
-has some, ``TRANSFORMERS``, the modules of message transformers by their names. Its ``prepare``, if
-it has one, is called with the instance's directory before the gateway is started.
+has some, ``SETTINGS``, more settings of the gateway, and ``TRANSFORMERS``, the modules of message
+transformers by their names. Its ``prepare``, if it has one, is called with the instance's directory before the gateway is started.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def running(
         # It may have a password.
         file.chmod(0o600)
         settings |= {f"imq.bridge.{name}.type": "jms", f"imq.bridge.{name}.xmlurl": str(file)}
-    gateway.settings |= settings
+    more: dict[str, str] = getattr(request.module, "SETTINGS", {})
+    gateway.settings |= settings | more
     prepare = getattr(request.module, "prepare", None)
     if prepare is not None:
         prepare(gateway.directory)

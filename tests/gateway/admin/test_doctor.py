@@ -27,6 +27,7 @@ from tests.gateway_process import HOST
 
 pytestmark = pytest.mark.process
 FILES: dict[str, str] = {}
+SETTINGS = {"imq.bridge.stomp.tls.enabled": "true"}
 
 
 def prepare(directory: Path) -> None:
@@ -79,6 +80,10 @@ def test_a_gateway_whose_operator_forgot_things(live: Live) -> None:
     # The worst first.
     order = [["error", "warning", "ok"].index(each["severity"]) for each in found]
     assert order == sorted(order)
+    # The start warned of it, too, which says nothing of now.
+    assert "server.pem ends on" in live.gateway.said
+    (server,) = (each for each in found if "server.pem" in each["text"])
+    assert server["check"] == "certificates"
 
     (live.gateway.directory / "etc/tls/server.key").chmod(0o600)
     shown = doctor(live, code=1)
