@@ -14,6 +14,7 @@ from gateway.admin.why.cause import (
     CauseKind,
     command,
     counted,
+    listing,
     moment,
     quoted,
     some,
@@ -334,11 +335,22 @@ def takes_from(facts: Facts, destination: Destination) -> Iterator[tuple[str, st
 
 def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
     """Yield the links that would serve a destination, and do not."""
+    takers: dict[str, list[str]] = {}
+    bringers: dict[str, list[str]] = {}
     for stopped in facts.stopped_links:
         if destination in (stopped.source, stopped.target):
-            takes = stopped.source == destination
-            what = f"its link {quoted(stopped.name)}, which {'takes messages from' if takes else 'brings messages to'} {spoken(destination)},"
-            yield stopped_cause(stopped.bridge, BridgeState.STOPPED.value, "", what)
+            names = takers if stopped.source == destination else bringers
+            names.setdefault(stopped.bridge, []).append(quoted(stopped.name))
+    for bridge in dict.fromkeys((*takers, *bringers)):
+        roles = [
+            f"its {some(len(names), 'link', 'links')} {listing(names)}, which {some(len(names), one, several)} {spoken(destination)},"
+            for names, one, several in (
+                (takers.get(bridge, []), "takes messages from", "take messages from"),
+                (bringers.get(bridge, []), "brings messages to", "bring messages to"),
+            )
+            if names
+        ]
+        yield stopped_cause(bridge, BridgeState.STOPPED.value, "", " and ".join(roles))
     for link in facts.links:
         if destination not in (link.source, link.target):
             continue
