@@ -58,6 +58,7 @@ from gateway.admin.service.settings import (
     VIEWERS,
     AdminOptions,
 )
+from gateway.admin.service.subscription_resources import SubscriptionResources
 from gateway.admin.service.trace_resources import TraceResources
 from gateway.admin.service.why_resources import StandbyWhyResources, WhyResources
 from gateway.admin.why.explain import Explanations, Sources
@@ -89,6 +90,7 @@ from gateway.reactor.clocks import wall_ms
 from gateway.stomp.listeners import Listener
 from gateway.stomp.open_listeners import ListenerView
 from gateway.stomp.service import Client, StompService
+from gateway.stomp.session.session import Session
 from gateway.tls import server_files
 
 
@@ -206,6 +208,7 @@ def admin_service(
                 ),
             ),
             WhyResources(explanations),
+            SubscriptionResources(provider, partial(_sessions, bridges)),
             SearchResources(MessageSearch(reactor, provider.broker), explanations),
             TraceResources(reactor, journal, partial(_connected, provider)),
             AccountResources(_accounts(reactor, configuration, admission)),
@@ -383,6 +386,12 @@ def _owners(bridges: BridgeServiceManager) -> dict[int, str]:
 
 def _stomp_service(bridges: BridgeServiceManager) -> StompService | None:
     return next((stomp.service for stomp in _stomp(bridges)), None)
+
+
+def _sessions(bridges: BridgeServiceManager) -> Mapping[int, Session]:
+    """Return STOMP clients' sessions, by the ``id`` of each connection."""
+    stomp = _stomp_service(bridges)
+    return {} if stomp is None else stomp.sessions
 
 
 def _connected(provider: EmbeddedProvider, number: int) -> bool:

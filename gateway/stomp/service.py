@@ -88,6 +88,8 @@ class Client:
     :param port: its own, 0 if it has none.
     :param protocol: such as ``STOMP 1.2``.
     :param session: the session identifier of its CONNECTED, which the log has, too.
+    :param silent_ms: for how long nothing has come from it; -1 while its socket is not read.
+    :param beat_ms: how often it sends something, as it has promised by heart-beats; 0 for no promise.
     """
 
     connection: Connection
@@ -96,6 +98,8 @@ class Client:
     port: int
     protocol: str
     session: str
+    silent_ms: int = -1
+    beat_ms: int = 0
 
 
 def _itself(connection: Connection) -> Connection:
@@ -227,6 +231,7 @@ class StompService:
     @property
     def clients(self) -> list[Client]:
         """The clients that are CONNECTED."""
+        now_ms = int(self._reactor.seconds() * 1000)
         return [
             Client(
                 self._own(each.session.connection),
@@ -235,6 +240,8 @@ class StompService:
                 each.port,
                 f"STOMP {each.session.version!s}",
                 each.session.identifier,
+                max(0, now_ms - each.beats.heard) if each.is_read else -1,
+                each.beats.promised_ms,
             )
             for each in self._admission.connections
             if each.session.connection is not None

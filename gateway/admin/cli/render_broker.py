@@ -180,6 +180,7 @@ connections_table = partial(
         ("Msgs In", "sent"),
         ("Msgs Out", "delivered"),
         ("UnAck", "unacknowledged"),
+        ("Last Heard", lambda each: _heard(each)),
         ("Held By", "holder"),
     ),
 )
@@ -335,8 +336,19 @@ def connection_details(each: Json) -> str:
             ("Messages In", each["sent"]),
             ("Messages Out", each["delivered"]),
             ("Unacknowledged", each["unacknowledged"]),
+            ("Held Since", moment(each["held_since_ms"], "")),
+            ("Credit", each["credit"]),
+            ("Last Heard", _heard(each)),
+            ("Heart-Beat", f"each {each['beat_ms']} ms" if each["beat_ms"] else "none"),
         ]
     )
+
+
+def _heard(each: Json) -> str:
+    """Return for how long a client is silent; "" where not known."""
+    if each["silent_ms"] < 0:
+        return ""
+    return f"{each['silent_ms'] // 1000} s ago{', LATE' if each['late'] else ''}"
 
 
 def service_details(each: Json) -> str:

@@ -10,7 +10,8 @@ from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
 from gateway.admin.console.actions import ACTIONS
-from gateway.admin.console.bridges import bridge_views, connection_views
+from gateway.admin.console.bridges import bridge_views
+from gateway.admin.console.connections import connection_views
 from gateway.admin.console.destinations import destination_views
 from gateway.admin.console.explained import Explained
 from gateway.admin.console.journeys import journey_views
@@ -64,7 +65,7 @@ def console(
                 *message_views(routes, explained, paging.dead_queues, now_ms),
                 *journey_views(routes, explained, now_ms),
                 *bridge_views(routes, explained, bridges, now_ms),
-                *connection_views(paging, explained, now_ms),
+                *connection_views(paging, routes, explained, now_ms),
                 *transaction_views(routes, now_ms),
                 *trace_views(routes, now_ms),
                 *trying_views(websockets),

@@ -1,4 +1,4 @@
-"""Bridges with their links, and connections, in the console."""
+"""Bridges with their links in the console."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from bridge.link.status import LinkState
 from bridge.manager import BridgeServiceManager
 from gateway.admin.console.bridge_map import Joined, balance_of, bridge_map, joined, tone
 from gateway.admin.console.explained import Explained
-from gateway.admin.console.view import ROWS, Paged, View, first_row
+from gateway.admin.console.view import View
 from gateway.admin.service.bridge_resources import as_jms
-from gateway.admin.service.requests import AdminRequest, Refused, Routes
-from gateway.broker.operator.paging import Paging, Wanted
+from gateway.admin.service.requests import AdminRequest, Routes
 
 #: Links that are explained on a page; those that move messages are not.
 _EXPLAINED: Final = 10
@@ -39,16 +38,6 @@ def bridge_views(
     return [
         View("bridges", "Bridges", "bridges.html", every, 4.0),
         View("link", "", "link.html", one, 4.0),
-    ]
-
-
-def connection_views(
-    paging: Paging, explained: Explained, now_ms: Callable[[], int]
-) -> Sequence[View]:
-    """Return the views of connections."""
-    return [
-        View("connections", "Connections", "connections.html", partial(_all, paging, now_ms)),
-        View("connection", "", "connection.html", partial(_one, paging, explained, now_ms)),
     ]
 
 
@@ -125,31 +114,3 @@ def is_here(bridge: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
     """
     here = next((each.get("owner", "") for each in found["bridges"] if each["type"] == "STOMP"), "")
     return bridge.get("owner", "") in ("", here)
-
-
-async def _all(
-    paging: Paging, now_ms: Callable[[], int], asked: AdminRequest
-) -> Mapping[str, object]:
-    first = first_row(asked)
-    text = asked.text("text").strip() or asked.text("service")
-    page = await paging.connections(Wanted(text, first=first, count=ROWS))
-    return {
-        "rows": page.rows,
-        "paged": Paged(first, len(page.rows), page.matched, page.total),
-        "now_ms": now_ms(),
-        "text": text,
-    }
-
-
-async def _one(
-    paging: Paging, explained: Explained, now_ms: Callable[[], int], asked: AdminRequest
-) -> Mapping[str, object]:
-    number = asked.number("id", 0, 1, 1 << 62)
-    connection = paging.connection(number)
-    if connection is None:
-        raise Refused(f"there is no connection {number}: it may have ended", "")
-    return {
-        "connection": connection,
-        "why": await explained.why(asked, "connection", id=str(number)),
-        "now_ms": now_ms(),
-    }

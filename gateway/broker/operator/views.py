@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from gateway import __version__
 from gateway.broker.broker import Broker
+from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
@@ -124,6 +125,14 @@ class ConnectionView:
     :param sent: messages, and
     :param delivered: messages; redelivered ones each time.
     :param unacknowledged: those delivered that it has not settled.
+    :param credit: messages that its consumers would take now.
+    :param held_since_ms: since when at the latest it has some of those that it has not settled, epoch
+        milliseconds; 0 for none.
+    :param silent_ms: for how long nothing has come from its client, milliseconds; -1 where that is
+        not known, as the socket is not read now, or inside the process.
+    :param beat_ms: how often the client sends something, as it has promised by heart-beats; 0 for no
+        promise.
+    :param late: whether it has been silent for longer than that.
     """
 
     id: int
@@ -141,6 +150,11 @@ class ConnectionView:
     sent: int
     delivered: int
     unacknowledged: int
+    credit: int
+    held_since_ms: int
+    silent_ms: int
+    beat_ms: int
+    late: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +229,10 @@ class Client(Protocol):
     def protocol(self) -> str: ...
     @property
     def session(self) -> str: ...
+    @property
+    def silent_ms(self) -> int: ...
+    @property
+    def beat_ms(self) -> int: ...
 
 
 def count_producers(provider: EmbeddedProvider, counts: Counter[Destination]) -> Iterator[None]:
@@ -457,6 +475,9 @@ def connection(
     :param holder: what has it; "" where that is not known.
     """
     every = [consumer for session in connection.sessions for consumer in session.consumers]
+    patterns = [pattern for session in connection.sessions for pattern in session.patterns]
+    silent_ms = -1 if client is None else client.silent_ms
+    beat_ms = 0 if client is None else client.beat_ms
     return ConnectionView(
         id=connection.number,
         user=connection.user,
@@ -471,12 +492,27 @@ def connection(
         producers=sum(
             [not physical.removed for physical in connection.routing.producible.values()]
         ),
-        consumers=sum([not consumer.of_pattern for consumer in every])
-        + sum([len(session.patterns) for session in connection.sessions]),
+        consumers=sum([not consumer.of_pattern for consumer in every]) + len(patterns),
         sent=connection.routing.origin.sent,
         delivered=connection.routing.origin.delivered,
         unacknowledged=sum([consumer.outstanding for consumer in every]),
+        # What members of a pattern may have is the pattern's.
+        credit=sum([consumer.credit for consumer in every if not consumer.of_pattern])
+        + sum([pattern.credit for pattern in patterns]),
+        held_since_ms=held_since_ms(every),
+        silent_ms=silent_ms,
+        beat_ms=beat_ms,
+        late=0 < beat_ms < silent_ms,
     )
+
+
+def held_since_ms(consumers: Iterable[EmbeddedConsumer]) -> int:
+    """Return since when at the latest consumers hold messages.
+
+    :returns: when the one that was given something the longest ago was, epoch milliseconds; 0 where
+        none has anything.
+    """
+    return min([each.handed_ms for each in consumers if each.outstanding], default=0)
 
 
 def _age(since_ms: int, now_ms: int) -> int:

@@ -132,7 +132,7 @@ class StompConnection(Protocol):
         self.rates: Final = ConnectionRates(shared.clock, shared.turn, shared.counters)
         #: What this connection holds of the process's memory.
         self._memory: Final = shared.memory.account(self)
-        self._beats: Final = HeartBeats(self._options.heartbeat_tolerance, self._now_ms())
+        self.beats: Final = HeartBeats(self._options.heartbeat_tolerance, self._now_ms())
         self._slow_frame: Final = SlowFrame(self._options.input_timeout_s, self._options.input_rate)
         self._slow_reader: Final = SlowReader(self._options.output_timeout_s, self.output)
         self._raw: Any
@@ -148,7 +148,7 @@ class StompConnection(Protocol):
             self._raw.setTcpNoDelay(True)
             self._raw.setTcpKeepAlive(True)
         self.output.begin(transport, self._raw)
-        self._beats.heard = self._beats.spoke = self._now_ms()
+        self.beats.heard = self.beats.spoke = self._now_ms()
         self._enter(Stage.OPENED, self._options.connect_timeout_s * 1000)
         try:
             self._shared.admission.admit(self, self.known_address)
@@ -165,7 +165,7 @@ class StompConnection(Protocol):
         turn = self._turn
         turn.begin()
         try:
-            self._beats.heard = turn.timer_ms
+            self.beats.heard = turn.timer_ms
             octets = len(data)
             self._counters.octets_in += octets
             self.rates.came += octets
@@ -371,8 +371,8 @@ class StompConnection(Protocol):
         paused = self._pauses & reason
         self._pauses &= ~reason
         if paused and not self._pauses and not self.is_gone:
-            self._beats.heard = self._now_ms()
-            self._slow_frame.restart(self._parser.buffered, self._beats.heard)
+            self.beats.heard = self._now_ms()
+            self._slow_frame.restart(self._parser.buffered, self.beats.heard)
             self.transport.resumeProducing()  # type: ignore[union-attr]
             with self._turn:
                 self._read()
@@ -381,7 +381,7 @@ class StompConnection(Protocol):
 
     def _flushed(self, octets: int, unsent: int) -> None:
         now_ms = self._turn.timer_ms
-        self._beats.spoke = now_ms
+        self.beats.spoke = now_ms
         self._counters.octets_out += octets
         if unsent and (at_ms := self._slow_reader.begin(now_ms)):
             self._arm(at_ms)
@@ -414,7 +414,7 @@ class StompConnection(Protocol):
     def was_away(self, late_ms: int, now_ms: int) -> None:
         """This process did not run for so long: that is not the client's time."""
         self._stage_due += late_ms
-        self._beats.forgive(late_ms, now_ms)
+        self.beats.forgive(late_ms, now_ms)
         self._slow_reader.forgive(late_ms, now_ms)
         self._slow_frame.forgive(late_ms, now_ms)
 
@@ -464,12 +464,12 @@ class StompConnection(Protocol):
 
     def _look_at_client(self, now_ms: int) -> list[int]:
         """Send a heart-beat, and end the connection if the client is too slow."""
-        if self._beats.must_speak(now_ms):
+        if self.beats.must_speak(now_ms):
             self.output.add(b"\n")
         paused = bool(self._pauses)  # it is not for the client that nothing is read
         due: list[int] = []
         try:
-            due += self._beats.look(now_ms, paused)
+            due += self.beats.look(now_ms, paused)
             due += self._slow_reader.look(now_ms)
         except ClientSilent as silent:
             self.drop(str(silent))
@@ -536,11 +536,16 @@ class StompConnection(Protocol):
         found = self.peer_certificate
         return None if found is None else tls.subject(found)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the client can be heard."""
+        return not self._pauses
+
     def accepted(self, version: Version, pause_ms: int, receive_ms: int) -> None:
         self._parser.change_rules(version, self._shared.limits)
         self._stage = Stage.RUNNING
         now_ms = self._now_ms()
-        self._beats.agree(pause_ms, receive_ms, now_ms)
+        self.beats.agree(pause_ms, receive_ms, now_ms)
         if pause_ms or receive_ms:
             self._arm(now_ms + 1)
         if self._pauses & Pause.CONNECTING:

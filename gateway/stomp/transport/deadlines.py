@@ -109,6 +109,11 @@ class HeartBeats:
         """This process did not run for so long: that is not the client's time."""
         self.heard = min(self.heard + late_ms, now_ms)
 
+    @property
+    def promised_ms(self) -> int:
+        """How often the client has promised to send; 0 for no promise."""
+        return self._receive_ms
+
     def must_speak(self, now_ms: int) -> bool:
         """Return whether a heart-beat is to be sent now, and take it for sent."""
         if not self._pause or now_ms - self.spoke < self._pause:

@@ -147,11 +147,11 @@ class WebSocketConnection(StompConnection):
                 self.finish()
 
     def _flushed(self, octets: int, unsent: int) -> None:
-        spoke = self._beats.spoke
+        spoke = self.beats.spoke
         super()._flushed(octets, unsent)
         if not self._websocket.has_spoken:
             # An answer to a ping is no heart-beat: scripts do not see it.
-            self._beats.spoke = spoke
+            self.beats.spoke = spoke
 
     def ending(self, error: BaseException | None = None, text: str = _NORMAL) -> None:
         """As :meth:`gateway.stomp.session.peer.Peer.ending`."""

@@ -13,10 +13,13 @@ from tests.gateway.admin.console.test_messages import Operator
 
 pytestmark = pytest.mark.process
 
+#: So that a client may be late, and stays connected for the time of a test.
+TOLERANCE = "imq.bridge.stomp.heartbeat.tolerance"
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("console"), {"shop": SHOP}) as found:
+    with serving(tmp_path_factory.mktemp("console"), {"shop": SHOP}, {TOLERANCE: "20"}) as found:
         yield found
 
 
@@ -177,7 +180,9 @@ def test_a_connection_says_what_it_holds_and_is_ended(pages: Pages, served: Serv
         consumer.messages(2)
         pages.go("/console/connections?text=HOLDER")
         cells = pages.text("tbody tr").split("\t")
-        assert (cells[1], cells[2], cells[9]) == ("guest", "holder", "2")
+        assert (cells[1], cells[2]) == ("guest", "holder")
+        assert cells[6].endswith(" ago")
+        assert cells[11].startswith("2 for ")
         pages.follow(cells[0])
         pages.browser.until("location.pathname === '/console/connection'")
         pages.ready()
@@ -190,6 +195,42 @@ def test_a_connection_says_what_it_holds_and_is_ended(pages: Pages, served: Serv
         assert "an administrator has ended the connection" in consumer.frame()["message"]
         pages.follow("Close")
         pages.browser.until("location.pathname === '/console/connections'")
+
+
+def test_a_late_connection_is_told_with_its_subscriptions(pages: Pages, served: Served) -> None:
+    sent(served, "late.held", "a", "b", "c")
+    cookie = served.log_in("vera")
+    beats = {"client-id": "sleepy", "heart-beat": "2000,0"}
+    with client(served, **beats) as consumer:
+        consumer.subscribe(
+            "/topic/news", id="red", ack="client-individual", selector="colour = 'red'"
+        )
+        consumer.subscribe("/queue/late.*", id="all", ack="client", **{"prefetch-count": "5"})
+        consumer.messages(3)
+        pages.go("/console/connections?text=sleepy")
+        pages.until_text("LATE", "tbody")
+        pages.follow(pages.text("tbody th"))
+        pages.browser.until("location.pathname === '/console/connection'")
+        pages.ready()
+        pages.until_text("LATE")
+        assert "each 2\u202f000 ms" in pages.text()
+        rows = pages.browser.run(
+            "[...document.querySelectorAll('tbody tr')].map((one) => [...one.children].map((cell) => cell.innerText))"
+        )
+        by_id = {row[1]: row for row in rows}
+        assert by_id["all"][0] == "queue:late.*"
+        assert (by_id["all"][4], by_id["all"][5], by_id["all"][6]) == ("client", "2", "3")
+        assert by_id["all"][7].endswith(" s")
+        assert (by_id["red"][0], by_id["red"][3], by_id["red"][4]) == (
+            "topic:news",
+            "colour = 'red'",
+            "client-individual",
+        )
+        assert (by_id["red"][6], by_id["red"][7]) == ("0", "–")
+        assert pages.faults() == []
+        # One frame, and it is not late.
+        consumer.sync()
+        assert "LATE" not in served.ask("/console/connections?text=sleepy", cookie=cookie).text
 
 
 def test_dead_messages_are_grouped_looked_at_and_replayed(pages: Pages, served: Served) -> None:

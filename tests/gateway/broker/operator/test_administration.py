@@ -476,6 +476,7 @@ def test_the_list_has_queues_first_and_temporary_ones_if_wanted(
 def test_connections_and_who_is_behind_them(stepped: Stepped) -> None:
     class Behind:
         service, address, port, protocol, session = "stomp", "192.0.2.7", 4711, "STOMP 1.2", "abc"
+        silent_ms, beat_ms = 1_500, 1_000
 
         def __init__(self, connection: object) -> None:
             self.connection = connection
@@ -495,6 +496,10 @@ def test_connections_and_who_is_behind_them(stepped: Stepped) -> None:
         4711,
     )
     assert (first.protocol, first.session, first.since_ms) == ("STOMP 1.2", "abc", 1_000_000_000)
+    assert (first.silent_ms, first.beat_ms, first.late) == (1_500, 1_000, True)
+    assert (first.credit, first.held_since_ms) == (0, 1_000_000_000)
+    assert (second.silent_ms, second.beat_ms, second.late) == (-1, 0, False)
+    assert (second.credit, second.held_since_ms) == (0, 0)
     assert (
         first.producers,
         first.consumers,
