@@ -129,6 +129,12 @@ BROKER_STEPS: Final = frozenset(
 LINK_STEPS: Final = frozenset(Step) - BROKER_STEPS
 #: Those of level ``dead``.
 DEAD_STEPS: Final = frozenset((Step.EXPIRED, Step.DEAD, Step.BURIED))
+#: What ``reason`` may be with steps at the embedded broker. What has expired, or is dead, has the
+#: reason of the dead message.
+REASONS: Final = {
+    Step.RETURNED: ("rejected", "unsettled"),
+    Step.DELETED: ("unsubscribed", "copied", "removed", "moved", "replayed", "refused"),
+}
 
 
 class Level(Enum):
