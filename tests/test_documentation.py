@@ -67,7 +67,7 @@ def test_the_readme_shows_the_first_session_as_it_is() -> None:
         (ROOT / "README.rst")
         .read_text()
         .split(".. code-block:: python\n")[1]
-        .split("\nWhat is supported\n")[0]
+        .split("\n.. unseen: python\n")[0]
     )
     program = (DOCS / "first_session.py").read_text().splitlines()
     lines = [line.replace("7672", "port") for line in dedent(shown).strip().splitlines()]

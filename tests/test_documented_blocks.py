@@ -56,7 +56,6 @@ FILES: Final = {
     "by_country.py": "tests/test_documented_bridges.py",
 }
 
-SYNTAX: Final = "a synopsis"
 SHOWN: Final = "what a program prints"
 DRAWN: Final = "a drawing in text"
 INSTALLS: Final = "installs packages, or needs them made"
@@ -68,7 +67,7 @@ MEASURES: Final = "measures for minutes"
 SPARK: Final = "a part of a program with Spark"
 #: Blocks that no test reads: the page, the first line, the reason.
 NOT_READ: Final[dict[tuple[str, str], str]] = {
-    **declared.NOT_RUN,
+    **{each: why for each, why in declared.NOT_RUN.items() if why != declared.SYNTAX},
     ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): INSTALLS,
     ("cookbook", "java -Dactivemq.home=/usr/share/activemq -Dactivemq.base=/tm"): SERVICE,
     ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): OTHERS,
@@ -86,8 +85,6 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("high_availability", "Bridge Name    Bridge Type    Bridge State    Owner"): SHOWN,
     ("high_availability", "cd /var/lib/mq/instances/imqbroker"): SHELL,
     ("pipeline", "cd \"$(python -c 'import pipeline, os; print(os.path.dirname("): SHELL,
-    ("pipeline", "gateway-pipeline ingest --journal DIR [--journal DIR ...] --"): SYNTAX,
-    ("pipeline", "gateway-pipeline journeys EVENTS... [--destination queue:NAM"): SYNTAX,
     ("pipeline_reconcile", "openssl pkeyutl -verify -pubin -inkey reconcile.pub -rawin -"): SHELL,
     ("pipeline_cluster", "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar"): CLUSTER,
     ("pipeline_cluster", "python3.12 -m venv /tmp/environment"): CLUSTER,
@@ -138,6 +135,7 @@ BROKERS: Final[dict[str, Callable[[list[str]], int]]] = {
 UNDERSTOOD: Final = "no broker answers at 127.0.0.1:1|expected a file that can be read|No such file"
 #: What else is read: targets of the Makefile, extras of the package, and files of the checkout.
 READ: Final = (*COMMANDS, "make", "pip", ".venv/bin/python")
+SYNOPSIS: Final = re.compile(r"\[options\]|\.\.\.\]|\[--")
 SETTING: Final = re.compile(r"(?:-D)?imq\.[\w.-]+=.*")
 
 
@@ -150,16 +148,19 @@ def kind(block: Block) -> str:
     """Return how a block is read; "" if it is not."""
     lines = [line for line in block.text.splitlines() if line.strip() and line[0] != "#"]
     name = (block.page, block.first)
-    if block.language != "file" and (name in declared.ELSEWHERE or block.page in declared.PAGES):
-        return "" if name in NOT_READ else "run"
+    if block.language != "file" and (
+        name in declared.ELSEWHERE
+        or (block.page in declared.PAGES and name not in declared.NOT_RUN)
+    ):
+        return "run"
+    if name in NOT_READ:
+        return ""
     if (block.page, block.language) in RUN or block.language == "file":
         return "run"
     if lines and all(SETTING.fullmatch(line) for line in lines):
         return "settings"
-    if not re.search(r"\[options\]|\.\.\.\]|SUBCOMMAND|\[tbl\]|\[--", block.text) and any(
-        program(line) in READ for line in block.typed
-    ):
-        return "commands"
+    if any(program(line) in READ for line in block.typed):
+        return "synopsis" if SYNOPSIS.search(block.text) else "commands"
     if re.match(r"(?s)<(?!varhome)(?!.*\.\.\.).*(?:/>|</[\w-]+>)$", block.text):
         return "xml"
     if block.language == "python" or block.page == "pipeline_tables":
@@ -196,7 +197,9 @@ def test_the_tests_that_run_it_are_there(block: Block) -> None:
         or ("tests/pages/test_pages.py" if block.language != "file" else "")
         or FILES[path if path in FILES else path.split("/")[0]]
     )
-    assert (ROOT / test).exists()
+    file, _, name = test.partition("::")
+    assert (ROOT / file).exists()
+    assert not name or f"\ndef {name}(" in (ROOT / file).read_text("utf-8")
     assert block.language != "file" or (ROOT / "docs" / path).exists()
 
 
@@ -248,6 +251,45 @@ def _understood(line: str, passfile: Path) -> None:
             assert f"\n{extra} =\n" in (ROOT / "setup.cfg").read_text()
     else:
         assert (ROOT / words[0]).exists()
+
+
+@pytest.mark.parametrize("block", of("synopsis"))
+def test_a_synopsis_is_that_of_the_command(
+    block: Block, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text in re.split(r"\n(?! )", block.text):
+        name, word, *_ = text.split()
+        if name in BROKERS:
+            with suppress(SystemExit):
+                BROKERS[name](["--help"])
+            assert capsys.readouterr().out.startswith(f"usage: {text}\n")
+            continue
+        commands = _commands(GROUPS[name])
+        chosen = commands.values() if word == "COMMAND" else [commands[word]]
+        assert _dashed(text) <= set().union(*chosen), text
+    if name == "gateway-pipeline":
+        # Of these options all are there, here or among those of all jobs.
+        page = (ROOT / "docs" / f"{block.page}.rst").read_text("utf-8")
+        of_all = _dashed("\n".join(re.findall(r"(?m)^``--.*", page)))
+        assert commands[word] - {"--help"} <= _dashed(block.text) | of_all
+
+
+def _commands(group: click.Group) -> dict[str, set[str]]:
+    """Return the options of each command that its help shows."""
+    context = click.Context(group)
+    found: dict[str, set[str]] = {}
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        shown = [
+            each for each in command.params if isinstance(each, click.Option) and not each.hidden
+        ]
+        found[name] = {option for each in shown for option in each.opts}
+    return found
+
+
+def _dashed(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", text))
 
 
 @pytest.mark.parametrize("block", of("python"))

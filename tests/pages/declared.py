@@ -32,7 +32,9 @@ PAGES: Final = (
 )
 SYNTAX: Final = "a synopsis"
 DRAWN: Final = "a drawing"
-#: Which other test runs a block, or all blocks of a language: the page, the first line, the test.
+#: What README has, too, is run there.
+OF_README: Final = "tests/pages/test_pages.py::test_it_works_as_it_is_written"
+#: Which other test runs a block: the page, the first line, the test's file, and with ``::`` its name.
 ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("installation", "make deb"): "tests/packaging/test_debian.py",
     (
@@ -48,6 +50,8 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "README",
         'connection = stomp.Connection12([("127.0.0.1", 7672)])',
     ): "tests/test_documentation.py",
+    ("index", "make run"): OF_README,
+    ("first_bridge", "make run"): OF_README,
     ("first_bridge", "cd docs/tutorial"): "tests/end_to_end/test_tutorial.py",
     ("jmsbridge", "[options.entry_points]"): "tests/test_documented_bridges.py",
     ("jmsbridge", '<connection-factory ref-name="archive">'): "tests/test_documented_bridges.py",
@@ -58,13 +62,8 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "INFO [gateway.stomp.connection] and 1990 more from 3 address",
     ): "tests/gateway/stomp/test_connection_log.py",
 }
-CHECKOUT: Final = "makes the environment that the tests run in"
 CONTAINERS: Final = "needs Podman"
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
-    ("README", "make run"): CHECKOUT,
-    ("README", "make test"): CHECKOUT,
-    ("first_bridge", "make run"): CHECKOUT,
-    ("index", "make run"): CHECKOUT,
     ("bridgemgr", "imqbridgemgr SUBCOMMAND ARGUMENT [options]"): SYNTAX,
     (
         "imqdbmgr",

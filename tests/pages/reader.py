@@ -35,6 +35,8 @@ OTHERS: Final = (
         "nc",
         "mkdir",
         "pip",
+        "make",
+        ".venv/bin/imqcmd",
         "twistd",
         ".venv/bin/pip",
         ".venv/bin/python",

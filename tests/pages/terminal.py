@@ -129,7 +129,29 @@ class Terminal(Machine):
                 f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {before} "$@" {after}\n'
             )
             file.chmod(0o755)
+        self._make(made / "make", ports)
         return made
+
+    def _make(self, file: Path, ports: str) -> None:
+        """Have ``make`` as in a checkout whose environment is there."""
+        made = self.folder / "made"
+        made.mkdir()
+        for name in ("python", "imqkeytool"):
+            (made / name).symlink_to(file.parent / name)
+        gateway = made / "stomp-gateway"
+        # Given last, these count.
+        web = f"-Dimq.bridge.stomp.listener.web.port={self.port(7674)}"
+        gateway.write_text(
+            f'#!/bin/sh\nexec {file.parent}/stomp-gateway "$@" {ports} '
+            f"-Dimq.bridge.stomp.tls.enabled=true {web}\n"
+        )
+        variables = f"STOMP_GATEWAY_PURE=1 VAR={self.folder}/made/var BIN={made}"
+        file.write_text(
+            "#!/bin/sh\nexec /usr/bin/make --no-print-directory "
+            f'-C {ROOT} -o .venv/.installed {variables} "$@"\n'
+        )
+        for each in (gateway, file):
+            each.chmod(0o755)
 
     def ends(self, code: int, line: str = "") -> None:
         """The commands of the next block that begin so end with this exit code."""

@@ -41,9 +41,7 @@ def _text(node: ast.AST) -> Iterator[str]:
 
 def test_the_format_has_all_that_the_broker_gives() -> None:
     modules = sorted((ROOT / "gateway" / "broker").rglob("*.py"))
-    given = {
-        reason for path in modules for reason in _literals(ast.parse(path.read_text("utf-8")))
-    }
+    given = {reason for path in modules for reason in _literals(ast.parse(path.read_text("utf-8")))}
     assert given == set(chain.from_iterable(REASONS.values()))
 
 
