@@ -1,4 +1,4 @@
-"""The reasons of the journal's lines: those of the code, of the format, and of the page."""
+"""Compare the journal's reasons in the code, the format and the page."""
 
 from __future__ import annotations
 
