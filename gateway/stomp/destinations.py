@@ -57,6 +57,16 @@ _LONGEST_KNOWN: Final = 256
 _REMOTE: Final = {Kind.QUEUE: "/remote-temp-queue/", Kind.TOPIC: "/remote-temp-topic/"}
 
 
+#: What a scheme behind ``/queue/`` or ``/topic/`` makes of it: a temporary one by its own name is
+#: another connection's.
+_NAMED_SCHEMES: Final = {
+    "queue://": _BEGINNINGS[Kind.QUEUE, False],
+    "topic://": _BEGINNINGS[Kind.TOPIC, False],
+    "temp-queue://": _REMOTE[Kind.QUEUE],
+    "temp-topic://": _REMOTE[Kind.TOPIC],
+}
+
+
 class LocalTemporary(NamedTuple):
     """A temporary destination by the name that this connection gave it.
 
@@ -110,9 +120,23 @@ def split_composite(text: str) -> list[str]:
     if len(parts) < 2:
         # As of SEND: alone, queue:// and topic:// are part of a name.
         return parts
-    first = parts[0]
+    first = parts[0] = without_scheme(parts[0])
     prefix = next((each for each in _BEGINNINGS.values() if first.startswith(each)), "")
     return [_prefixed(part, prefix) for part in parts]
+
+
+def without_scheme(text: str) -> str:
+    """Return ``/topic/a`` of ``/queue/topic://a``: of two kinds, the second counts.
+
+    In ActiveMQ, alone ``topic://a`` is the name of a queue.
+    """
+    if "://" in text:
+        for prefix in (_BEGINNINGS[Kind.QUEUE, False], _BEGINNINGS[Kind.TOPIC, False]):
+            name = text[len(prefix) :]
+            if text.startswith(prefix) and name.startswith(tuple(_NAMED_SCHEMES)):
+                scheme, _, rest = name.partition("://")
+                return _NAMED_SCHEMES[f"{scheme}://"] + rest
+    return text
 
 
 def _prefixed(part: str, prefix: str) -> str:
@@ -175,6 +199,7 @@ class PlainNames:
     :param qualified: ``ADDRESS::NAME`` is the queue of that name, whatever its address.
     :param none_or_more: ``a.>`` of a subscription covers ``a``, too.
     :param options: what follows a question mark is no part of a name, and means nothing.
+    :param schemes: ``/queue/topic://a`` is the topic ``a``.
     """
 
     def __init__(
@@ -186,7 +211,9 @@ class PlainNames:
         qualified: bool = False,
         none_or_more: bool = False,
         options: bool = False,
+        schemes: bool = False,
     ) -> None:
+        self._schemes: Final = schemes
         self._options: Final = options
         self._none_or_more: Final = none_or_more
         self._qualified: Final = qualified
@@ -203,7 +230,8 @@ class PlainNames:
         known = self._parsed.get(text)
         if known is not None:
             return known
-        found = self._found(text.strip() if self._trims else text, header)
+        asked = text.strip() if self._trims else text
+        found = self._found(without_scheme(asked) if self._schemes else asked, header)
         keep = len(self._parsed) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN
         if keep and isinstance(found, Destination) and not found.temporary:
             self._parsed[text] = found

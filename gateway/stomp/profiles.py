@@ -249,7 +249,13 @@ ACTIVEMQ: Final = Profile(
     default_user="guest",
     pause=0.95,
     naming=PlainNames(
-        bare=True, dead="ActiveMQ.DLQ", remote=True, trims=True, none_or_more=True, options=True
+        bare=True,
+        dead="ActiveMQ.DLQ",
+        remote=True,
+        trims=True,
+        none_or_more=True,
+        options=True,
+        schemes=True,
     ),
     composites=True,
     message_types=True,

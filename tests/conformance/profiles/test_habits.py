@@ -62,6 +62,47 @@ def test_activemq_has_a_queue_of_a_name_with_a_scheme(join: Join, name: str) -> 
     assert client.message().text == "to the queue"
 
 
+@pytest.mark.parametrize(
+    ("form", "means"),
+    [
+        ("/queue/topic://{}", "/topic/{}"),
+        ("/topic/topic://{}", "/topic/{}"),
+        ("/topic/queue://{}", "/queue/{}"),
+        ("/queue/queue://{}?consumer.priority=3", "/queue/{}"),
+    ],
+)
+def test_activemq_reads_a_scheme_behind_the_kind(
+    join: Join, name: str, form: str, means: str
+) -> None:
+    client, sender = join("activemq"), join("activemq")
+    client.subscribe(form.format(name), id="1")
+    client.subscribe(means.format(f"{name}.answers"), id="2")
+    sender.put(means.format(name), "one")
+    assert client.message()["destination"] == means.format(name)
+    sender.put(form.format(f"{name}.answers"), "two")
+    assert client.message()["subscription"] == "2"
+
+
+def test_activemq_has_the_kind_of_the_first_scheme_for_all(join: Join, name: str) -> None:
+    client, sender = join("activemq"), join("activemq")
+    client.subscribe(f"/queue/topic://{name}.a,{name}.b")
+    for topic in (f"/topic/{name}.a", f"/topic/{name}.b"):
+        sender.put(topic, topic)
+        assert client.message()["destination"] == topic
+
+
+def test_activemq_sends_to_another_ones_temporary_queue_by_its_scheme(
+    join: Join, name: str
+) -> None:
+    client, other = join("activemq"), join("activemq")
+    client.subscribe("/temp-queue/mine", id="t")
+    other.subscribe(f"/queue/{name}", id="q")
+    client.send("SEND", {"destination": f"/queue/{name}", "reply-to": "/temp-queue/mine"})
+    answer = other.message()["reply-to"].replace("/remote-temp-queue/", "/queue/temp-queue://")
+    other.put(answer, "answer")
+    assert client.message()["subscription"] == "t"
+
+
 def test_activemqs_header_names_a_durable_subscription(join: Join, name: str) -> None:
     client = join("activemq", client_id=name)
     durable = {"id": "s", "activemq.subscriptionName": "d"}
