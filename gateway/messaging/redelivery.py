@@ -62,6 +62,9 @@ class RedeliveryChanges:
     """What one consumer changes in the policy of its destination.
 
     The fields of :class:`RedeliveryPolicy`, None for those that it leaves.
+
+    :param keeps_unstored: what it rejects and is dead goes to the dead message queue also where it
+        is not persistent. A broker behind the gateway has its own rule.
     """
 
     maximum_redeliveries: int | None = None
@@ -70,10 +73,11 @@ class RedeliveryChanges:
     use_exponential_back_off: bool | None = None
     back_off_multiplier: float | None = None
     maximum_redelivery_delay: int | None = None
+    keeps_unstored: bool = True
 
     def over(self, policy: RedeliveryPolicy) -> RedeliveryPolicy:
         """The policy with these changes."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {field.name: getattr(self, field.name) for field in fields(policy)}
         return replace(
             policy, **{name: value for name, value in given.items() if value is not None}
         )

@@ -212,17 +212,18 @@ def _milliseconds(name: str, value: str) -> int:
     return int(value)
 
 
-def redelivery(headers: Headers) -> RedeliveryChanges | None:
+def redelivery(headers: Headers, keeps_unstored: bool = True) -> RedeliveryChanges | None:
     """Return what SUBSCRIBE wants of the redelivery policy.
 
     It says so in ActiveMQ's headers; None where it has none of them.
 
     What is not given is the destination's to say.
 
+    :param keeps_unstored: see :class:`~gateway.messaging.redelivery.RedeliveryChanges`.
     :raises CommandRefused: a value is no number, or out of range.
     """
     if not any(f"activemq.{name}" in headers for name in _POLICY):
-        return None
+        return None if keeps_unstored else RedeliveryChanges(keeps_unstored=False)
     factor = headers.get("activemq.backOffMultiplier")
     if factor is not None and (
         _FACTOR.fullmatch(factor.strip()) is None or not 1 <= float(factor) <= 1000
@@ -238,6 +239,7 @@ def redelivery(headers: Headers) -> RedeliveryChanges | None:
         use_exponential_back_off=None if exponential is None else boolean(exponential),
         back_off_multiplier=None if factor is None else float(factor),
         maximum_redelivery_delay=_signed(headers, "maximumRedeliveryDelay", -1),
+        keeps_unstored=keeps_unstored,
     )
 
 

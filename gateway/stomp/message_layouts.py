@@ -12,10 +12,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from gateway.messaging.dead import DMQ, ORIGINAL_DESTINATION
+from gateway.messaging.dead import (
+    DMQ,
+    ORIGINAL_DESTINATION,
+    ORIGINAL_EXPIRATION,
+    UNDELIVERED_COMMENT,
+    UNDELIVERED_REASON,
+    DeadReason,
+)
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Message
-from gateway.messaging.values import decode_map, text_of
+from gateway.messaging.values import Value, decode_map, text_of
 from gateway.stomp import destinations
 from gateway.stomp.header_roles import ARTEMIS_GROUP, TRANSFORMATION_ERROR, shown_as
 from gateway.stomp.map_texts import WANTED_FORMS, write_map
@@ -113,6 +120,7 @@ class ClassicLayout:
         if isinstance(origin, str):
             kind, _, name = origin.partition(":")
             pairs.append(("original-destination", f"/{kind}/{name}"))
+            pairs += _told_of_death(headers.properties)
         given = _given(message, partial(_spelt, own=delivered.own))
         body = None
         if headers.body_type is BodyType.MAP:
@@ -268,6 +276,22 @@ class RabbitMQLayout:
         if headers.priority != DEFAULT_PRIORITY:
             pairs.append(("priority", str(headers.priority)))
         return _frame(pairs, delivered, counted=True)
+
+
+def _told_of_death(properties: Mapping[str, Value]) -> list[tuple[str, str]]:
+    """Return ActiveMQ's headers of a dead message: when it was to expire, and why it died.
+
+    ActiveMQ tells why of what has expired, and of what JMS clients have rejected.
+    """
+    when = properties.get(ORIGINAL_EXPIRATION)
+    expiration = str(when) if isinstance(when, int) else "0"
+    told = [("originalExpiration", expiration)]
+    why = properties.get(UNDELIVERED_COMMENT)
+    if properties.get(UNDELIVERED_REASON) == DeadReason.EXPIRED.value:
+        why = f"java.lang.Throwable: Message Expired. Expiration:{expiration}"
+    if isinstance(why, str):
+        told.append(("dlqDeliveryFailureCause", why))
+    return told
 
 
 class _Spell(Protocol):

@@ -109,6 +109,8 @@ class Profile:
     :param strict_acknowledgements: in 1.2 only ``id`` names a delivery.
     :param ignores_subscription: versions in which ``subscription`` of ACK and NACK is not looked at.
     :param nack: what NACK does.
+    :param keeps_unstored: what is dead by NACK is in the dead message queue also where it is not
+        persistent.
     :param acknowledges_across: ACK and NACK of a subscription with ``ack:client`` are of all that was
         delivered before on the connection and is not settled, whatever subscription it came by.
     :param nacks_one: NACK is of one message, whatever ``ack`` of the subscription is.
@@ -167,6 +169,7 @@ class Profile:
     strict_acknowledgements: bool = False
     ignores_subscription: frozenset[Version] = _NEVER
     nack: Nack = Nack.POLICY
+    keeps_unstored: bool = True
     acknowledges_across: bool = False
     nacks_one: bool = False
     survives: frozenset[Version] = _NEVER
@@ -273,6 +276,7 @@ ACTIVEMQ: Final = Profile(
     strict_acknowledgements=True,
     ignores_subscription=frozenset((Version.V1_0,)),
     nack=Nack.DEAD,
+    keeps_unstored=False,
     nacks_one=True,
     survives=_ALWAYS,
     wording=Wording(

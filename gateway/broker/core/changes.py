@@ -269,10 +269,12 @@ class Changes:
         destination_of: Callable[[Message], Destined | None],
         reason: DeadReason,
         comment: str,
+        keeps_unstored: bool = True,
     ) -> None:
         """Settle dead messages, in one batch with the storing of their copies.
 
         :param destination_of: that of each; of one that is gone, nothing is kept.
+        :param keeps_unstored: else nothing is kept of those that are not persistent.
         """
         self._commits.begin()
         try:
@@ -280,7 +282,8 @@ class Changes:
             for message in messages:
                 destination = destination_of(message)
                 if destination is not None:
-                    self._dead_letters.bury(destination, source, message, reason, comment)
+                    keeps = keeps_unstored or message.headers.persistent
+                    self._dead_letters.bury(destination, source, message, reason, comment, keeps)
             source.settle(messages)
         finally:
             self._commits.end()

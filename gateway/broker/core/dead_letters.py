@@ -105,10 +105,13 @@ class DeadLetters:
         message: Message,
         reason: DeadReason,
         comment: str,
+        keeps: bool = True,
     ) -> None:
         """Keep a dead message if its destination or the message says so.
 
         ``physical`` is its destination; the message can say it in its own properties.
+
+        :param keeps: whether who has rejected it wants it kept: else only the message can say so.
 
         The caller settles the message at ``source`` in the same batch, so that it is in one place
         or the other.
@@ -129,7 +132,8 @@ class DeadLetters:
                 reason=reason.value,
                 comment=comment,
             )
-        kept = _wish(properties, dead.PRESERVE_UNDELIVERED, physical.properties.use_dmq)
+        useful = keeps and physical.properties.use_dmq
+        kept = _wish(properties, dead.PRESERVE_UNDELIVERED, useful)
         if not kept or is_dmq:
             return
         # Queues may have each other's dead messages. Where those make room for each other, it ends.
@@ -147,6 +151,8 @@ class DeadLetters:
             dead.DEAD_BROKER: self._options.name,
             dead.ORIGINAL_DESTINATION: str(physical.destination),
         }
+        if message.expires:
+            added[dead.ORIGINAL_EXPIRATION] = message.expires
         copy = Message(
             # Without its duplicate id: who sends the copy back to where it came from means it. And
             # what is dead is not delivered later.

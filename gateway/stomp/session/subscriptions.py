@@ -350,7 +350,7 @@ class Subscriptions:
             no_local=client_headers.no_local(given) and not queue,
             durable_name=durable,
             browse=browse,
-            redelivery=client_headers.redelivery(given),
+            redelivery=client_headers.redelivery(given, self._profile.keeps_unstored),
             name=id.partition("\0")[0],
             shared=shared,
             shared_name=share.name if share.name and not share.kept else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -101,6 +102,50 @@ def test_activemq_sends_to_another_ones_temporary_queue_by_its_scheme(
     answer = other.message()["reply-to"].replace("/remote-temp-queue/", "/queue/temp-queue://")
     other.put(answer, "answer")
     assert client.message()["subscription"] == "t"
+
+
+def test_activemq_drops_what_a_transaction_rejects_and_is_not_persistent(
+    join: Join, name: str
+) -> None:
+    dead = join("activemq")
+    dead.subscribe("/queue/ActiveMQ.DLQ", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{name}'")
+    client = join("activemq")
+    client.put(f"/queue/{name}", "unstored")
+    client.put(f"/queue/{name}", "stored", persistent="true")
+    client.subscribe(f"/queue/{name}", ack="client")
+    client.send("BEGIN", transaction="t")
+    for message in client.messages(2):
+        client.nack(message, transaction="t")
+    client.ask("COMMIT", transaction="t")
+    assert dead.message().text == "stored"
+
+
+def test_activemq_drops_nothing_that_asks_to_be_kept(join: Join, name: str) -> None:
+    dead = join("activemq")
+    dead.subscribe("/queue/ActiveMQ.DLQ", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{name}'")
+    client = join("activemq")
+    client.put(f"/queue/{name}", "kept", JMS_SUN_PRESERVE_UNDELIVERED="true")
+    client.subscribe(f"/queue/{name}", ack="client")
+    client.nack(client.message())
+    assert dead.message().text == "kept"
+
+
+def test_activemq_tells_why_a_message_is_dead(join: Join, name: str) -> None:
+    dead = join("activemq")
+    dead.subscribe("/queue/ActiveMQ.DLQ", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{name}'")
+    client = join("activemq")
+    past = str(int(time.time() * 1000) - 1000)
+    client.put(f"/queue/{name}", "expired", expires=past)
+    expired = dead.message()
+    assert (expired["originalExpiration"], expired["expires"]) == (past, "0")
+    cause = expired["dlqDeliveryFailureCause"]
+    assert cause == f"java.lang.Throwable: Message Expired. Expiration:{past}"
+    client.put(f"/queue/{name}", "refused", persistent="true")
+    client.subscribe(f"/queue/{name}", ack="client")
+    client.nack(client.message())
+    refused = dead.message()
+    assert refused["originalExpiration"] == "0"
+    assert refused["dlqDeliveryFailureCause"] == "refused by its consumer 1 times"
 
 
 def test_activemqs_header_names_a_durable_subscription(join: Join, name: str) -> None:

@@ -24,6 +24,34 @@ def test_ack_joins(join: Join, name: str, profile: str, cell: str) -> None:
     assert client.left(f"/queue/{name}") == []
 
 
+@row(
+    "NACK of a message that is not persistent",
+    activemq="is dropped",
+    artemis="dead",
+    rabbitmq="comes again at once",
+    others="as the redelivery policy says",
+)
+def test_nack_of_what_is_not_persistent(join: Join, name: str, profile: str, cell: str) -> None:
+    dead = join("openmq")
+    dead.subscribe(
+        "/queue/mq.sys.dmq", id="d", selector=f"JMS_SUN_DMQ_DESTINATION = 'queue:{name}'"
+    )
+    client = join(profile)
+    for body, persistent in (("unstored", "false"), ("stored", "true")):
+        client.put(f"/queue/{name}", body, persistent=persistent)
+    client.subscribe(f"/queue/{name}", ack="client-individual")
+    first, second = client.messages(2)
+    client.nack(first)
+    if cell in ("comes again at once", "as the redelivery policy says"):
+        again = client.message()
+        assert (again.text, again["redelivered"]) == ("unstored", "true")
+        return
+    client.nack(second)
+    died = ["stored"] if cell == "is dropped" else ["unstored", "stored"]
+    assert [each.text for each in dead.messages(len(died))] == died
+    assert client.left(f"/queue/{name}") == []
+
+
 @row("transactions at once", openmq="1", others="100")
 def test_several_transactions(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
@@ -69,7 +97,9 @@ def test_receipts_in_transactions(join: Join, name: str, profile: str, cell: str
 )
 def test_nack(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
-    (message,) = client.hold(f"/queue/{name}", name, ack="client-individual")
+    client.put(f"/queue/{name}", name, persistent="true")
+    client.subscribe(f"/queue/{name}", ack="client-individual")
+    message = client.message()
     client.nack(message)
     if cell == "dead":
         dead = join("openmq")

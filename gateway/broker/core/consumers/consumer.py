@@ -114,10 +114,18 @@ class QueueOrSubscription(Source, Protocol):
         Like :meth:`release`, but by seq; quick for seqs in order.
         """
 
-    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+    def bury(
+        self,
+        messages: Sequence[Message],
+        reason: DeadReason,
+        comment: str,
+        keeps_unstored: bool = True,
+    ) -> None:
         """Send dead messages to the dead message queue, and settle them here.
 
         They wait no longer and are not outstanding.
+
+        :param keeps_unstored: else those that are not persistent are only settled.
         """
 
     def stop_counting(self, count: int, octets: int) -> None:

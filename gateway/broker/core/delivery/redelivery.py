@@ -73,14 +73,18 @@ def _bury_arrivals(place: Dispatched, expired: list[Message]) -> None:
 
 
 def _bury_slowly(
-    place: Dispatched, messages: list[Message], reason: DeadReason, comment: str
+    place: Dispatched,
+    messages: list[Message],
+    reason: DeadReason,
+    comment: str,
+    keeps_unstored: bool = True,
 ) -> Iterator[None]:
     for start in range(0, len(messages), BLOCK):
         if start:
             yield
         part = messages[start : start + BLOCK]
         place.dispatch.being_buried -= len(part)
-        place.bury(part, reason, comment)
+        place.bury(part, reason, comment, keeps_unstored)
 
 
 def _bury_stored(
@@ -181,6 +185,7 @@ def reject(
     policy = place.use_policy()
     if changed is not None:
         policy = changed.over(policy)
+    keeps_unstored = changed is None or changed.keeps_unstored
     again: list[Message] = []
     counted: list[tuple[int, int, int]] = []
     buried: dict[tuple[DeadReason, int], list[Message]] = {}
@@ -204,7 +209,9 @@ def reject(
     for (reason, tries), part in buried.items():
         dispatch.being_buried += len(part)
         changes.schedule.one_step_a_turn(
-            _bury_slowly(place, part, reason, f"refused by its consumer {tries} times")
+            _bury_slowly(
+                place, part, reason, f"refused by its consumer {tries} times", keeps_unstored
+            )
         )
     dispatch.wait_again(place, again)
 

@@ -125,8 +125,14 @@ class PhysicalQueue(PhysicalDestination):
     def use_policy(self) -> RedeliveryPolicy:
         return self.properties.redelivery
 
-    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
-        self.changes.bury(self, messages, lambda message: self, reason, comment)
+    def bury(
+        self,
+        messages: Sequence[Message],
+        reason: DeadReason,
+        comment: str,
+        keeps_unstored: bool = True,
+    ) -> None:
+        self.changes.bury(self, messages, lambda message: self, reason, comment, keeps_unstored)
 
     # --- consumers
 

@@ -347,10 +347,16 @@ class TopicSubscription:
     def use_policy(self) -> RedeliveryPolicy:
         return self.topics.properties_for(self.pattern).redelivery
 
-    def bury(self, messages: Sequence[Message], reason: DeadReason, comment: str) -> None:
+    def bury(
+        self,
+        messages: Sequence[Message],
+        reason: DeadReason,
+        comment: str,
+        keeps_unstored: bool = True,
+    ) -> None:
         if self._unexamined or self.restored or self._unauthorized:
             messages = self._without_unwanted(messages)
-        self.changes.bury(self, messages, self.topics.topic_of, reason, comment)
+        self.changes.bury(self, messages, self.topics.topic_of, reason, comment, keeps_unstored)
 
     def evict(self, topic: PhysicalDestination, lowest_priority: bool) -> bool:
         """Give up one waiting message of ``topic`` to make room.

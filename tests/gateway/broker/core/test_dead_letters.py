@@ -75,6 +75,7 @@ def test_a_dead_message_says_where_it_was_and_why(stepped: Stepped) -> None:
         dead.BODY_TRUNCATED: False,
         dead.DEAD_BROKER: "imqbroker",
         ORIGINAL_DESTINATION: "queue:q",
+        dead.ORIGINAL_EXPIRATION: message.expires,
     }
     assert abs(cast("int", headers.properties[dead.UNDELIVERED_TIMESTAMP]) - stepped.now_ms) < 1000
     assert (found.text, found.message_id, found.timestamp, found.user) == (
