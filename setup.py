@@ -39,6 +39,7 @@ MODULES = [
     "gateway/broker/core/delivery/groups.py",
     "gateway/broker/core/delivery/hands.py",
     "gateway/broker/core/delivery/pace.py",
+    "gateway/broker/core/delivery/ranks.py",
     "gateway/broker/core/delivery/redelivery.py",
     "gateway/broker/core/destinations/queue.py",
     "gateway/broker/core/destinations/queue_pattern.py",

@@ -201,6 +201,7 @@ class Advisories:
         if spec.durable_name is not None:
             contents["subscriptionName"] = spec.durable_name
         contents |= {"noLocal": spec.no_local, "exclusive": spec.exclusive}
+        contents["priority"] = spec.priority
         self._tell(
             _about("Consumer", spec.destination),
             "ConsumerInfo",

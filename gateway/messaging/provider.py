@@ -168,6 +168,8 @@ class ConsumerSpec:
     :param exclusive: of a queue: one of the consumers that ask for this gets all messages, the one
         that came first, and no other consumer gets any. When it leaves, the next of them does, first
         what that one has not settled. Message groups mean nothing then.
+    :param priority: of consumers, those with the highest get messages first, as long as they have
+        credit and want them. A provider that knows no such thing has all alike.
     :param none_or_more: of a name with wildcards: ``>`` stands for none or more levels, wherever it
         is, so that ``a.>`` covers ``a``, too. Else it is one or more, as the last level. A durable
         subscription that did not have it, and is asked for with it, is the same one, and covers
@@ -186,6 +188,7 @@ class ConsumerSpec:
     redefines: bool = True
     tells_groups: bool = False
     exclusive: bool = False
+    priority: int = 0
     none_or_more: bool = False
 
 

@@ -127,6 +127,21 @@ def exclusive(headers: Headers) -> bool:
     return found is not None and boolean(found[1])
 
 
+def consumer_priority(headers: Headers) -> int:
+    """Return the priority of a consumer among others; 0 unless given.
+
+    :raises CommandRefused: it is none that ActiveMQ has.
+    """
+    priority = _signed(headers, "priority", -128)
+    if priority is None:
+        return 0
+    if priority > 127:
+        raise CommandRefused(
+            f"activemq.priority {priority} is none: expected -128 to 127, the highest"
+        )
+    return priority
+
+
 def enveloped(headers: Headers) -> bool:
     """Whether a subscription wants each message in an envelope.
 
@@ -275,7 +290,7 @@ _USED: Final = frozenset(
         *PREFETCHES,
         *_DURABLES,
         QUEUE_NAME,
-        *[f"activemq.{name}" for name in _POLICY],
+        *[f"activemq.{name}" for name in ("priority", *_POLICY)],
     )
 )
 

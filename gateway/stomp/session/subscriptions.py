@@ -360,6 +360,7 @@ class Subscriptions:
             exclusive=queue
             and not browse
             and (client_headers.exclusive(given) if exclusive is None else exclusive),
+            priority=0 if browse else client_headers.consumer_priority(given),
             none_or_more=source.none_or_more,
         )
 

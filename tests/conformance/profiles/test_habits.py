@@ -425,3 +425,14 @@ def test_activemq_finds_an_expired_message_in_the_dead_queue_at_once(join: Join,
     while (found := dead.message()).text != name:
         pass
     assert found["original-destination"] == f"/queue/{name}"
+
+
+@pytest.mark.parametrize("priority", ["128", "-129", "high"])
+def test_a_priority_that_activemq_does_not_have_is_refused(
+    join: Join, name: str, priority: str
+) -> None:
+    client = join("activemq")
+    asked = {"destination": f"/queue/{name}", "id": "1", "activemq.priority": priority}
+    client.send("SUBSCRIBE", asked)
+    assert "activemq.priority" in client.expect("ERROR")["message"]
+    client.sync()

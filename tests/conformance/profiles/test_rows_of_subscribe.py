@@ -243,3 +243,16 @@ def test_durable_in_use(join: Join, name: str, profile: str, cell: str) -> None:
     client.ask("SUBSCRIBE", {**durable, "destination": f"/topic/{name}"})
     client.send("UNSUBSCRIBE", {**durable, "receipt": "r"})
     assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
+
+
+@row("``activemq.priority`` of SUBSCRIBE", others="comes before others")
+def test_a_consumer_comes_before_others(join: Join, name: str, profile: str, cell: str) -> None:
+    low, high, sender = join(profile), join(profile), join(profile)
+    low.subscribe(f"/queue/{name}")
+    high.subscribe(f"/queue/{name}", **{"activemq.priority": "9"})
+    sender.put(f"/queue/{name}", *"123456")
+    assert [each.text for each in high.messages(6)] == list("123456")
+    assert low.sync() == []
+    high.disconnect()
+    sender.put(f"/queue/{name}", "7")
+    assert low.message().text == "7"

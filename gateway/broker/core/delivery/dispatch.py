@@ -26,8 +26,9 @@ from gateway.broker.core.consumers.consumer import EmbeddedConsumer, QueueOrSubs
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.delivery.exclusive import Exclusive
 from gateway.broker.core.delivery.groups import MOST_IDLE, Groups, has_groups, marked
-from gateway.broker.core.delivery.hands import deal, look_together
+from gateway.broker.core.delivery.hands import deal, look_together, show_others
 from gateway.broker.core.delivery.pace import Pace
+from gateway.broker.core.delivery.ranks import LOWEST, by_rank, has_ranks, highest, peers
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.backlog import Backlog
 from gateway.broker.durability.rows import BLOCK
@@ -82,6 +83,8 @@ class Dispatch:
         #: Those that messages may go to now: all, but where consumers are exclusive.
         self._takers = self.consumers
         self.exclusive: Exclusive | None = None
+        #: Not all have one priority: see :mod:`gateway.broker.core.delivery.ranks`.
+        self._ranked = False
         #: From a group's first message on, while a consumer has one. All have cursors then.
         self.groups: Groups | None = None
         #: Groups without outstanding messages that are remembered.
@@ -129,6 +132,7 @@ class Dispatch:
         if self.halted is not None:
             raise self.halted
         self.consumers.append(consumer)
+        self._ranked = self._ranked or consumer.spec.priority != self.consumers[0].spec.priority
         if consumer.spec.exclusive and self._of_queue:
             self.exclusive = self.exclusive or Exclusive()
             self.exclusive.join(consumer)
@@ -142,6 +146,7 @@ class Dispatch:
     def leave(self, place: QueueOrSubscription, consumer: EmbeddedConsumer) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
+            self._ranked = self._ranked and has_ranks(self.consumers)
             cursor = self._cursors.pop(consumer, None)
             if self.groups is not None:
                 # What only it would have taken: with a selector, that may be what it has passed.
@@ -214,25 +219,6 @@ class Dispatch:
                 self._left.pop(consumer, None)
             self._look_again(place, reached)
 
-    def _show_others(self, groups: Groups, consumer: EmbeddedConsumer) -> None:
-        """Show other consumers what was found to be theirs, or may be."""
-        given, groups.given = groups.given, []
-        for other, message in given:
-            cursor = self._cursors.get(other)
-            if cursor is not None and cursor.has_passed(message):
-                cursor.go_back_to(message)
-        closing, groups.closing = groups.closing, []
-        if closing:
-            # The rest of the group may be of another priority, or what its selector has passed by.
-            own = self._cursors.get(consumer) if consumer.selector is None else None
-            for other, cursor in self._cursors.items():
-                if other is consumer:
-                    continue
-                cursor.go_back_with(own)
-                for message in closing:
-                    if cursor.has_passed(message):
-                        cursor.go_back_to(message)
-
     def pause(self, place: QueueOrSubscription, paused: bool) -> None:
         """Hand nothing out, or go on."""
         self.paused = paused
@@ -277,7 +263,7 @@ class Dispatch:
             else:
                 ready = [consumer for consumer in self._takers if consumer.ready()]
                 if ready:
-                    self._hand_out_plain(place, ready)
+                    self._hand_out_plain(place, highest(ready) if self._ranked else ready)
             if backlog.behind:
                 self._read_back(place)
         self.pace.resume_senders()
@@ -319,6 +305,8 @@ class Dispatch:
     def _deal(self, place: QueueOrSubscription, run: list[Message]) -> None:
         """Deal messages out like cards, beginning with the next in turn."""
         ready = [consumer for consumer in self._in_turn() if consumer.ready()]
+        if self._ranked:
+            ready = highest(ready)
         hands, seat, rest = deal(ready, run)
         if rest:
             self.backlog.put_back(rest)
@@ -334,7 +322,8 @@ class Dispatch:
         takers = self._takers
         start = self._turn_of % len(takers)
         self._turn_of = start + 1
-        return takers[start:] + takers[:start]
+        turn = takers[start:] + takers[:start]
+        return by_rank(turn) if self._ranked else turn
 
     def hand(
         self,
@@ -387,10 +376,16 @@ class Dispatch:
         """Let each look at what it has not looked at yet, in this order."""
         backlog, groups = self.backlog, self.groups
         together: Set[EmbeddedConsumer] = frozenset()
-        if groups is not None and len(consumers) > 1 and not self._barred:
+        if groups is not None and len(consumers) > 1 and not (self._barred or self._ranked):
             together = self._look_together(place, groups, consumers)
         again = bool(together)
+        looking = LOWEST
+        everyone = self.consumers
         for consumer in consumers:
+            if self._ranked:
+                if consumer.spec.priority < looking:
+                    break  # They wait for one that has not looked at everything.
+                everyone = peers(consumer, self.consumers)
             if self.groups is not groups:
                 # A delivery has ended the last consumer that had groups.
                 place.wake()
@@ -402,6 +397,7 @@ class Dispatch:
                 # It takes all it looks at.
                 cursor, most = Cursor(backlog), min(consumer.credit, _MOST_EXAMINED)
             elif cursor.reading:
+                looking = consumer.spec.priority
                 continue
             else:
                 most = _MOST_EXAMINED
@@ -413,15 +409,17 @@ class Dispatch:
             if messages:
                 again = True
                 run, expired, left = cursor.choose(
-                    self.changes, consumer, messages, self._barred, self.groups, self.consumers
+                    self.changes, consumer, messages, self._barred, self.groups, everyone
                 )
                 backlog.pluck_messages([*run, *expired])
                 self._hand_chosen(place, consumer, run, expired)
                 if left:
                     self.hold_up(place)
                     return
-            elif backlog.behind and consumer in self._cursors:
-                self._search(place, consumer, cursor)
+                if self._ranked and consumer.ready():
+                    looking = consumer.spec.priority
+            elif backlog.behind and self._search(place, consumer, cursor):
+                looking = consumer.spec.priority
         if again:
             place.wake()
 
@@ -450,15 +448,18 @@ class Dispatch:
 
     def _search(
         self, place: QueueOrSubscription, consumer: EmbeddedConsumer, cursor: Cursor
-    ) -> None:
+    ) -> bool:
         """Read on in the store for a consumer.
 
         What is read takes no room of messages in memory.
+
+        :returns: whether it is to look at something there.
         """
-        seqs = cursor.stored_ahead(BLOCK)
+        seqs = cursor.stored_ahead(BLOCK) if consumer in self._cursors else ()
         if seqs:
             cursor.reading = True
             self.changes.fetch(seqs, partial(self._searched, place, consumer, cursor, seqs))
+        return seqs is None or bool(seqs)
 
     def _searched(
         self,
@@ -520,7 +521,7 @@ class Dispatch:
         firsts: set[int] | None = None
         if groups is not None:
             if groups.given or groups.closing:
-                self._show_others(groups, consumer)
+                show_others(groups, self._cursors, consumer)
             if groups.firsts:
                 firsts, groups.firsts = groups.firsts, set()
         if run and consumer.running:

@@ -1,7 +1,8 @@
 """A queue that one consumer has for itself: exclusive consumers.
 
-Where consumers of a queue ask to be exclusive, one of them gets all messages, the one that came first.
-The others wait. When it leaves, the next of them takes over; when the last has left, all consumers of
+Where consumers of a queue ask to be exclusive, one of them gets all messages: that of the highest
+priority, and of these the one that came first. The others wait. When it leaves, or one of a higher
+priority comes, the next of them takes over; when the last has left, all consumers of
 the queue share again.
 
 What the one that has left has not settled comes first, in order, to the next. So that nothing
@@ -51,6 +52,9 @@ class Exclusive:
     def join(self, consumer: EmbeddedConsumer) -> None:
         """An exclusive consumer has come."""
         self._next.append(consumer)
+        if self.active is not None and self.active.spec.priority < consumer.spec.priority:
+            self._next.insert(0, self.active)
+            self.active = None
         self._take_over()
 
     def leave(self, consumer: EmbeddedConsumer) -> None:
@@ -78,4 +82,6 @@ class Exclusive:
 
     def _take_over(self) -> None:
         if self.active is None and self._next and not self._handed:
-            self.active = self._next.pop(0)
+            # The first of them, where several have the highest.
+            self.active = max(self._next, key=lambda consumer: consumer.spec.priority)
+            self._next.remove(self.active)

@@ -86,6 +86,28 @@ def look_together(
     return hands
 
 
+def show_others(
+    groups: Groups, cursors: Mapping[EmbeddedConsumer, Cursor], consumer: EmbeddedConsumer
+) -> None:
+    """Show consumers what another has found to be theirs, or may be."""
+    given, groups.given = groups.given, []
+    for other, message in given:
+        cursor = cursors.get(other)
+        if cursor is not None and cursor.has_passed(message):
+            cursor.go_back_to(message)
+    closing, groups.closing = groups.closing, []
+    if closing:
+        # The rest of the group may be of another priority, or what its selector has passed by.
+        own = cursors.get(consumer) if consumer.selector is None else None
+        for other, cursor in cursors.items():
+            if other is consumer:
+                continue
+            cursor.go_back_with(own)
+            for message in closing:
+                if cursor.has_passed(message):
+                    cursor.go_back_to(message)
+
+
 def _alike(
     consumers: Sequence[EmbeddedConsumer], cursors: Mapping[EmbeddedConsumer, Cursor]
 ) -> list[EmbeddedConsumer]:
