@@ -126,9 +126,9 @@ def split_composite(text: str) -> list[str]:
 
 
 def without_scheme(text: str) -> str:
-    """Return ``/topic/a`` of ``/queue/topic://a``: of two kinds, the second counts.
+    """Return ``/topic/a`` for ``/queue/topic://a``.
 
-    In ActiveMQ, alone ``topic://a`` is the name of a queue.
+    Of two kinds, the second counts. In ActiveMQ, alone ``topic://a`` is the name of a queue.
     """
     if "://" in text:
         for prefix in (_BEGINNINGS[Kind.QUEUE, False], _BEGINNINGS[Kind.TOPIC, False]):

@@ -279,9 +279,9 @@ class RabbitMQLayout:
 
 
 def _told_of_death(properties: Mapping[str, Value]) -> list[tuple[str, str]]:
-    """Return ActiveMQ's headers of a dead message: when it was to expire, and why it died.
+    """Return ActiveMQ's headers of a dead message.
 
-    ActiveMQ tells why of what has expired, and of what JMS clients have rejected.
+    They are when it was to expire, and why it died. ActiveMQ tells why of what has expired, and of what JMS clients have rejected.
     """
     when = properties.get(ORIGINAL_EXPIRATION)
     expiration = str(when) if isinstance(when, int) else "0"

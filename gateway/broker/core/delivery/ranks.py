@@ -2,7 +2,7 @@
 
 The consumers of a place with the highest priority get its messages as long as they have room. Those
 of the next are given what these have no room for, or do not want. Among those of one priority it is
-as among all where nobody has one.
+as among all where no consumer has one.
 
 A place looks here only while one of its consumers has a priority.
 """

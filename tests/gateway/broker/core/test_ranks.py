@@ -1,10 +1,11 @@
-"""Consumer priorities in the broker: who comes first, and when another's turn is."""
+"""Consumer priorities in the broker: who comes first, and who next."""
 
 from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.messaging.destination import Queue, Topic
 from tests.gateway.broker.brokers import Inbox, with_properties
 from tests.gateway.broker.stepped_broker import Stepped, texts
@@ -143,7 +144,7 @@ _STEPS = st.lists(
 def test_nobody_waits_while_a_message_does(
     stepped: Stepped, steps: list[tuple[str, int]], selective: set[int]
 ) -> None:
-    """And who is of a lower priority gets nothing that a higher one had room for."""
+    """And a lower one gets nothing that a higher one has room for."""
     queue = Queue(f"q{id(steps)}")
     session = stepped.session()
     sent = 0
@@ -168,7 +169,7 @@ def test_nobody_waits_while_a_message_does(
                 inbox.consumer.grant(held)
         stepped.run_until_idle()
         physical = stepped.broker.find(queue)
-        if physical is not None and physical.dispatch.backlog.waiting:
+        if isinstance(physical, PhysicalQueue) and physical.dispatch.backlog.waiting:
             assert all(not inbox.consumer.credit for _, inbox in present)  # type: ignore[attr-defined]
         if what == "send":
             for priority, inbox, had in before:
