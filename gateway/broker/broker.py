@@ -120,10 +120,10 @@ class Broker:
         self.durables: dict[tuple[str, str], TopicSubscription] = {}
         #: Those that are shared and not durable, in the same way.
         self.shared: dict[tuple[str, str], TopicSubscription] = {}
-        #: Consumers of all queues that a pattern covers.
-        self.queue_patterns = QueuePatterns(self._queues)
-        self.topics: dict[Destination, PhysicalTopic] = {}
         self.virtual = VirtualTopics(options.virtual_topics, options.virtual_prefix)
+        #: Consumers of all queues that a pattern covers.
+        self.queue_patterns = QueuePatterns(self._queues, self.virtual)
+        self.topics: dict[Destination, PhysicalTopic] = {}
         self.pauses = Pauses()
         self.wild = WildSubscriptions(self.schedule, self.topics)
         #: Durable ones that are going, and whose rows are there yet.
@@ -240,7 +240,7 @@ class Broker:
         if physical.copied_from is not None and not physical.stored:
             # A restart is to find it, though it is empty.
             self.rows.store_destination(physical)
-        if self.queue_patterns.consumers and isinstance(physical, PhysicalQueue):
+        if self.queue_patterns.consumers:
             self.queue_patterns.created(physical)
         self.advisories.created(physical)
         return physical

@@ -16,11 +16,11 @@ Facts of ActiveMQ are from its documentation, "Virtual Destinations", and from i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.broker.core.physical import PhysicalDestination
-from gateway.broker.properties.names import Pattern
-from gateway.messaging.destination import Kind, Topic
+from gateway.broker.properties.names import Pattern, is_wild, matcher
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.message import EACH, Headers, Message, VariedHeaders
 
 #: The header of a copy that has the topic, in STOMP's spelling, as ActiveMQ gives it to clients.
@@ -131,6 +131,19 @@ def _for_queue(queue: PhysicalDestination, original: Headers) -> Headers:
     return headers
 
 
+class Wanted(NamedTuple):
+    """Queues that a consumer would have, one for each topic of a pattern."""
+
+    beginning: str
+    matches: Callable[[str], bool]
+    make: Callable[[Destination], None]
+
+    def look_at(self, topic: str) -> None:
+        """Make the queue of a topic, if the pattern covers it."""
+        if self.matches(topic):
+            self.make(Queue(self.beginning + topic))
+
+
 class VirtualTopics:
     """Which queues get copies of which topics' messages, in one broker.
 
@@ -149,6 +162,9 @@ class VirtualTopics:
         self._queues: Final[dict[str, list[PhysicalDestination]]] = {}
         #: The names of those topics.
         self._topics: Final[set[str]] = set()
+        #: Consumers of several queues that would have one for each topic of a pattern: the beginning
+        #: of its name, which topics these are, and what makes it.
+        self._wanting: Final[dict[object, Wanted]] = {}
 
     def topic_of(self, queue: str) -> str:
         """Return the topic whose messages a queue of that name gets; "" for none."""
@@ -161,6 +177,43 @@ class VirtualTopics:
 
     def _is_virtual(self, topic: str) -> bool:
         return any(pattern.matches(topic) for pattern in self._patterns)
+
+    def want(
+        self,
+        consumer: object,
+        pattern: str,
+        none_or_more: bool,
+        make: Callable[[Destination], None],
+    ) -> None:
+        """A consumer would have the queues that its pattern covers.
+
+        They are made for the topics that there are, and later for those that come. That needs the
+        name of the consumer, so a pattern with a wildcard there makes none.
+
+        :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
+        :param make: makes one of them, unless it is there.
+        """
+        levels = pattern.split(".")
+        count = len(self._prefix)
+        named, below = levels[:count], levels[count:]
+        if len(named) < count or not below or is_wild(".".join(named)):
+            return
+        if any(level not in ("*", given) for level, given in zip(self._prefix, named, strict=True)):
+            return
+        wanted = Wanted(".".join([*named, ""]), matcher(".".join(below), none_or_more), make)
+        self._wanting[consumer] = wanted
+        for topic in list(self._topics):
+            wanted.look_at(topic)
+
+    def want_no_more(self, consumer: object) -> None:
+        """The consumer is gone. Idempotent."""
+        self._wanting.pop(consumer, None)
+
+    def make_queues(self, topic: str) -> None:
+        """A topic was made: make the queues that consumers would have."""
+        if topic in self._topics:
+            for wanted in list(self._wanting.values()):
+                wanted.look_at(topic)
 
     def register(self, physical: PhysicalDestination) -> None:
         """A destination is made. From now on copies go to it or from it."""

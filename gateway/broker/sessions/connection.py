@@ -220,8 +220,16 @@ class EmbeddedConnection:
         covered = len(broker.queue_patterns.covered(spec))
         routing.check_room(pattern, "consumer", consumer.weight + covered * MEMBER)
         broker.memory.count_object(consumer.weight)
-        broker.queue_patterns.add(consumer)
+        broker.queue_patterns.add(consumer, self._make_copied)
         return consumer
+
+    def _make_copied(self, queue: Destination) -> None:
+        """Make a queue that gets copies, for a consumer of a pattern."""
+        try:
+            self.routing.usable(queue, Operation.CONSUME)
+        except MessagingError as error:
+            # The others of the pattern it may have.
+            self.routing.refused(queue, error)
 
     def _queue(self, spec: ConsumerSpec) -> PhysicalQueue | QueueBrowser:
         destination = spec.destination

@@ -436,3 +436,14 @@ def test_a_priority_that_activemq_does_not_have_is_refused(
     client.send("SUBSCRIBE", asked)
     assert "activemq.priority" in client.expect("ERROR")["message"]
     client.sync()
+
+
+@pytest.mark.parametrize("profile", ["openmq", "activemq"])
+def test_a_pattern_has_what_is_sent_to_a_new_virtual_topic(
+    join: Join, name: str, profile: str
+) -> None:
+    billing, shipping = join(profile), join(profile)
+    billing.subscribe(f"/queue/Consumer.billing.VirtualTopic.{name}.>")
+    shipping.subscribe(f"/queue/Consumer.shipping.VirtualTopic.{name}.*")
+    join(profile).put(f"/topic/VirtualTopic.{name}.orders", "a chair")
+    assert [billing.message().text, shipping.message().text] == ["a chair", "a chair"]

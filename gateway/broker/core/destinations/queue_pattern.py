@@ -29,6 +29,8 @@ from gateway.broker.core.consumers.consumer import (
     untold,
 )
 from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.physical import PhysicalDestination
+from gateway.broker.core.virtual_topics import VirtualTopics
 from gateway.broker.core.waiting.memory import MEMBER, of_consumer
 from gateway.broker.properties.names import OWN, matcher
 from gateway.messaging.dead import DeadReason
@@ -483,20 +485,29 @@ class QueuePatterns:
     where they are many in several turns.
 
     :param queues: all that exist.
+    :param virtual: the topics that queues have copies of.
     """
 
-    def __init__(self, queues: Callable[[], Iterable[PhysicalQueue]]) -> None:
+    def __init__(
+        self, queues: Callable[[], Iterable[PhysicalQueue]], virtual: VirtualTopics
+    ) -> None:
         self._queues: Final = queues
+        self._virtual: Final = virtual
         self.consumers: Final[dict[PatternConsumer, None]] = {}
         #: New queues, and the consumers that are yet to be shown them.
         self._unshown: Final[deque[tuple[PhysicalQueue, list[PatternConsumer]]]] = deque()
         self._showing = False
 
-    def add(self, consumer: PatternConsumer) -> None:
-        """Have a consumer consume from what it covers, now and later."""
+    def add(self, consumer: PatternConsumer, make: Callable[[Destination], None]) -> None:
+        """Have a consumer consume from what it covers, now and later.
+
+        :param make: makes a queue of a virtual topic for it, if its user may.
+        """
         self.consumers[consumer] = None
         for queue in list(self._queues()):
             consumer.offer_queue(queue)
+        spec = consumer.spec
+        self._virtual.want(consumer, spec.destination.name, spec.none_or_more, make)
 
     def covered(self, spec: ConsumerSpec) -> list[PhysicalQueue]:
         """Return the queues that a consumer's pattern covers now."""
@@ -506,9 +517,16 @@ class QueuePatterns:
     def remove(self, consumer: PatternConsumer) -> None:
         """It is closed. Idempotent."""
         self.consumers.pop(consumer, None)
+        self._virtual.want_no_more(consumer)
 
-    def created(self, queue: PhysicalQueue) -> None:
-        """Show a new queue to all: those whose pattern covers it consume from it."""
+    def created(self, queue: PhysicalDestination) -> None:
+        """Show a new queue to all: those whose pattern covers it consume from it.
+
+        For a new topic, make the queues that some would have for it.
+        """
+        if not isinstance(queue, PhysicalQueue):
+            self._virtual.make_queues(queue.destination.name)
+            return
         consumers = list(self.consumers)
         for consumer in consumers[:_SHOWN]:
             consumer.offer_queue(queue)

@@ -185,16 +185,6 @@ def test_a_queue_of_the_settings_exists_from_the_start(tmp_path: Path) -> None:
     assert waiting(stepped, A) == ["m"]
 
 
-def test_a_consumer_of_several_queues_by_wildcards_makes_none(
-    stepped: Stepped, session: Session
-) -> None:
-    inbox = stepped.consume(session, Queue("Consumer.a.VirtualTopic.>"))
-    stepped.send(texts(T, ["lost"]))
-    exist(stepped, A)
-    stepped.send(texts(T, ["m"]))
-    assert inbox.texts == ["m"]
-
-
 def test_none_is_virtual_where_the_settings_name_none(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path, BrokerOptions(virtual_topics=()))
     exist(stepped, A)
@@ -488,3 +478,66 @@ def test_topics_that_come_and_go_find_their_queues_again(tmp_path: Path) -> None
     stepped.remove(topic)
     stepped.send(texts(T, ["n"]))
     assert waiting(stepped, A) == ["m", "n"]
+
+
+# --- consumers of several queues
+
+
+def test_a_pattern_has_queues_of_topics_that_come_later(stepped: Stepped) -> None:
+    inbox = stepped.consume(stepped.session(), Queue("Consumer.a.VirtualTopic.>"))
+    stepped.send(texts(T, ["1"]))
+    stepped.send(texts(Topic("VirtualTopic.orders.eu"), ["2"]))
+    stepped.send(texts(Topic("other"), ["3"]))
+    assert inbox.texts == ["1", "2"]
+    assert [each.headers.destination for each in inbox.messages] == [
+        A,
+        Queue("Consumer.a.VirtualTopic.orders.eu"),
+    ]
+
+
+def test_a_pattern_has_queues_of_topics_that_there_are(stepped: Stepped) -> None:
+    stepped.send(texts(T, ["before"]))
+    inbox = stepped.consume(stepped.session(), Queue("Consumer.a.VirtualTopic.*"))
+    stepped.send(texts(T, ["after"]))
+    assert inbox.texts == ["after"]
+
+
+def test_what_a_pattern_has_made_stays_over_a_restart(stepped: Stepped) -> None:
+    session = stepped.session()
+    inbox = stepped.consume(session, Queue("Consumer.a.VirtualTopic.>"))
+    stepped.send(texts(T, ["1"]))
+    stepped.acknowledge_through(inbox, inbox.numbers[-1])
+    stepped.close(session)
+    stepped.send(texts(T, ["2"]))
+    stepped.restart()
+    stepped.send(texts(T, ["3"]))
+    again = stepped.receive(stepped.session(), Queue("Consumer.a.VirtualTopic.>"))
+    assert again.texts == ["2", "3"]
+
+
+@pytest.mark.parametrize("pattern", ["Consumer.*.VirtualTopic.>", ">", "Consumer.>", "Other.a.>"])
+def test_a_pattern_without_the_name_of_the_consumer_makes_no_queue(
+    stepped: Stepped, pattern: str
+) -> None:
+    inbox = stepped.consume(stepped.session(), Queue(pattern))
+    stepped.send(texts(T, ["1"]))
+    assert inbox.texts == []
+    assert not stepped.broker.virtual.queues
+
+
+def test_a_consumer_that_has_left_wants_no_queues(stepped: Stepped) -> None:
+    session = stepped.session()
+    stepped.consume(session, Queue("Consumer.a.VirtualTopic.>"))
+    stepped.close(session)
+    stepped.send(texts(T, ["1"]))
+    assert not stepped.broker.virtual.queues
+
+
+def test_no_queue_is_made_that_the_user_may_not_have(tmp_path: Path) -> None:
+    rules = "queue.Consumer.a.VirtualTopic.orders.consume.deny.user=guest\n"
+    stepped = Stepped(tmp_path, rules=rules)
+    inbox = stepped.consume(stepped.session(), Queue("Consumer.a.VirtualTopic.>"))
+    stepped.send(texts(T, ["1"]))
+    stepped.send(texts(Topic("VirtualTopic.x"), ["2"]))
+    assert inbox.texts == ["2"]
+    assert stepped.broker.find(A) is None
