@@ -160,9 +160,8 @@ def test_too_many_reply_queues_are_an_error(join: Join, name: str) -> None:
 
 def test_a_dead_letter_tells_where_it_was(join: Join, name: str) -> None:
     client = join("activemq")
-    client.send(
-        "SEND", {"destination": f"/queue/{name}", "original-destination": "/queue/forged"}, name
-    )
+    forged = {"original-destination": "/queue/forged"}
+    client.put(f"/queue/{name}", name, persistent="true", **forged)
     client.subscribe(f"/queue/{name}", ack="client-individual")
     client.nack(client.message())
     client.subscribe("/queue/ActiveMQ.DLQ", id="dead")
