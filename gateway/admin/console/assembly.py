@@ -63,7 +63,7 @@ def console(
                 *overview_views(overview),
                 *destination_views(paging, explained, now_ms),
                 *message_views(routes, explained, paging.dead_queues, now_ms),
-                *journey_views(routes, explained, now_ms),
+                *journey_views(routes, now_ms),
                 *bridge_views(routes, explained, bridges, now_ms),
                 *connection_views(paging, routes, explained, now_ms),
                 *transaction_views(routes, now_ms),

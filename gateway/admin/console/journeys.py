@@ -6,26 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from gateway.admin.console.explained import Explained
 from gateway.admin.console.view import ROWS, View
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.admin.service.search_resources import moment_of
 from gateway.messaging.errors import MessagingError
 
-#: Seconds that a page is searched for; the page is to be there within one.
+#: Seconds that messages are searched for, or one message, for a page that is to be there within one.
 _SEARCHED_S: Final = "0.7"
 #: What the form of the search has.
 _FIELDS: Final = ("destination", "selector", "from", "to")
 
 
-def journey_views(
-    routes: Routes, explained: Explained, now_ms: Callable[[], int]
-) -> Sequence[View]:
+def journey_views(routes: Routes, now_ms: Callable[[], int]) -> Sequence[View]:
     """Return the views of journeys and of the search."""
     # A search is made once, and does not follow what happens.
     return [
         View("search", "Search", "search.html", partial(_search, routes), 0),
-        View("journey", "", "journey.html", partial(_journey, routes, explained, now_ms), 15.0),
+        View("journey", "", "journey.html", partial(_journey, routes, now_ms), 15.0),
     ]
 
 
@@ -68,12 +65,9 @@ def _command(asked: AdminRequest, form: Mapping[str, str]) -> Sequence[str]:
 
 
 async def _journey(
-    routes: Routes, explained: Explained, now_ms: Callable[[], int], asked: AdminRequest
+    routes: Routes, now_ms: Callable[[], int], asked: AdminRequest
 ) -> Mapping[str, object]:
-    id = asked.needed("id").strip()
-    request = AdminRequest(asked.user, {"id": id}, role=asked.role)
-    return {
-        "journey": await routes.perform("GET", "/v1/message/journey", request),
-        "why": await explained.why(asked, "message", id=id),
-        "now_ms": now_ms(),
-    }
+    query = {"id": asked.needed("id").strip(), "seconds": _SEARCHED_S}
+    request = AdminRequest(asked.user, query, role=asked.role)
+    journey = await routes.perform("GET", "/v1/message/journey", request)
+    return {"journey": journey, "now_ms": now_ms()}

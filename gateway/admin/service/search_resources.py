@@ -2,7 +2,7 @@
 
 ==============================================================================  ============================
 ``GET /v1/messages/search?destination=D&selector=S&from=T&to=T&after=A&limit``  messages that wait
-``GET /v1/message/journey?id=ID``                                               where one is, and its steps
+``GET /v1/message/journey?id=ID&seconds=S``                                     where one is, and its steps
 ==============================================================================  ============================
 
 ``destination`` is ``queue:NAME`` or ``topic:NAME``; without one, all queues and durable subscriptions
@@ -16,7 +16,8 @@ in ISO 8601, in UTC if they do not say, and bound when the messages were sent. A
 store did not read in time.
 
 A journey has ``places`` where the message is now, ``dead`` copies, ``steps`` that the journal tells,
-and ``unknown``: sentences about what cannot be known. Neither has a body.
+and ``why``, as ``/v1/why/message`` has it, with ``unknown``: sentences about what cannot be known. A
+message is looked for so many ``seconds`` at most, 6 by default. Neither has a body.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Final
 
 from gateway.admin.service.dead import destination_of
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
-from gateway.admin.why.explain import Explanations
+from gateway.admin.why.explain import LOOKED_FOR_S, Explanations
 from gateway.admin.why.journeys import StepTold
 from gateway.admin.why.whereabouts import Found
 from gateway.broker.core.destinations.queue import PhysicalQueue
@@ -80,7 +81,7 @@ class SearchResources:
             moment_of(request, "to"),
             request.text("after"),
             request.number("limit", 50, 1, _MOST),
-            _seconds(request),
+            _seconds(request, 2.0),
         )
         try:
             found = await self._search.find(wanted)
@@ -95,7 +96,8 @@ class SearchResources:
 
     async def _journey(self, request: AdminRequest) -> dict[str, object]:
         id = request.needed("id")
-        found = await self._explanations.whereabouts(id)
+        seconds = _seconds(request, LOOKED_FOR_S)
+        found = await self._explanations.message(id, seconds, whole=True)
         journey = found.journey
         return {
             "id": id,
@@ -111,7 +113,7 @@ class SearchResources:
             "steps": [_step_json(each) for each in journey.steps],
             "segments": journey.segments,
             "read": journey.read,
-            "unknown": list(found.unknown),
+            "why": found.why,
         }
 
 
@@ -132,9 +134,9 @@ def moment_of(request: AdminRequest, name: str) -> int:
         ) from None
 
 
-def _seconds(request: AdminRequest) -> float:
+def _seconds(request: AdminRequest, usual: float) -> float:
     """:raises Refused: it is no number of seconds that a search may take."""
-    text = request.text("seconds") or "2"
+    text = request.text("seconds") or str(usual)
     # No sign, exponent or word such as nan.
     seconds = float(text) if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,9})?", text) else math.inf
     if seconds > _MOST_SECONDS:

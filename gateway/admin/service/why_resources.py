@@ -46,7 +46,7 @@ class WhyResources:
         return await self._explanations.destination(_TYPES.get(kind, kind), request.needed("name"))
 
     async def _message(self, request: AdminRequest) -> Answer:
-        return await self._explanations.message(request.needed("id"))
+        return (await self._explanations.message(request.needed("id"))).why
 
     async def _connection(self, request: AdminRequest) -> Answer:
         request.needed("id")

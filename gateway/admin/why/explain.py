@@ -73,10 +73,11 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import Credentials
 from gateway.stomp.service import StompService
 
-#: Seconds that the dead message queues are looked through.
-_DEAD_S: Final = 3.0
-#: Seconds that what waits is looked through for an id, and places that are named.
-_SEARCH_S: Final = 2.0
+#: Seconds that a message is looked for: among what waits, what is dead, and in the journal. Each of
+#: these takes a share at most of what is left.
+LOOKED_FOR_S: Final = 6.0
+_SHARE: Final = 0.4
+#: Places of it that are named.
 _MOST_PLACES: Final = 10
 #: Seconds that the store may take to say what is first in a queue.
 _STORE_S: Final = 2.0
@@ -115,19 +116,19 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class MessageTold:
     """What is known of one message.
 
     :param places: where it is now.
     :param copies: what is dead of it, with the queues that these are in.
     :param journey: what the journal says.
-    :param unknown: sentences: what cannot be known.
+    :param why: why it is not delivered, and what cannot be known.
     """
 
     places: Sequence[Found]
     copies: Sequence[tuple[Destination, Message]]
     journey: Journey
-    unknown: Sequence[str]
+    why: Answer
 
 
 class Explanations:
@@ -176,13 +177,25 @@ class Explanations:
             waiting,
         )
 
-    async def message(self, id: str) -> Answer:
-        """Explain where a message is and why it is not delivered."""
+    async def message(
+        self, id: str, seconds: float = LOOKED_FOR_S, *, whole: bool = False
+    ) -> MessageTold:
+        """Explain where a message is and why it is not delivered.
+
+        :param seconds: how long it may be looked for.
+        :param whole: find what is dead of it, and what the journal says, also where it is here.
+        """
         id = id[:_LONGEST]
-        broker, seq = self._broker, seq_of_id(self._broker, id)
+        broker, clock = self._broker, self._sources.reactor
+        until: float = clock.seconds() + seconds
+
+        def share(part: float = _SHARE) -> float:
+            left: float = until - clock.seconds()
+            return max(0.0, part * left)
+
         facts = self._facts(None)
         found = list(broker_causes(broker, facts))
-        places, unknown = await self._places(id, facts)
+        places, unknown = await self._places(id, facts, share())
         for place in places:
             found += found_causes(place, facts)
         asked = {destination_of(place) for place in places if place.state == "waiting"}
@@ -193,32 +206,24 @@ class Explanations:
                 of_it = self._facts(destination)
                 await self._of_destination(physical, of_it, more, [])
                 found += [cause for cause in more if cause.kind not in _NOT_OF_ONE]
-        if not places:
-            copies, late = await self._dead(id)
-            found += [dead_cause(copy, queue, id) for queue, copy in copies]
+        copies: list[tuple[Destination, Message]] = []
+        journey = Journey()
+        if whole or not places:
+            copies, late = await self._dead(id, share())
             unknown += late
-            journey = await self._journey(id)
+            journey = await self._journey(id, share(1.0))
+        if not places:
+            found += [dead_cause(copy, queue, id) for queue, copy in copies]
             found += journey_causes(journey, id, self._dead_queue_of)
             if not copies and not journey.steps:
-                found += absent_causes(broker, id, seq)
+                found += absent_causes(broker, id, seq_of_id(broker, id))
                 await self._stepwise(duplicate_causes(broker, id, found))
-            if not copies:
-                unknown += unknown_of_journal(
-                    journey, self._sources.journal.standing(), self._sources.segment_age
-                )
+        if whole or not (places or copies):
+            standing = self._sources.journal.standing()
+            unknown += unknown_of_journal(journey, standing, self._sources.segment_age)
         where = f": it is in {places[0].name}" if places else ""
-        return Answer(f"Why message {id} is not delivered{where}", ranked(found), unknown)
-
-    async def whereabouts(self, id: str) -> Whereabouts:
-        """Find where a message is, and all that the journal says of it."""
-        id = id[:_LONGEST]
-        places, unknown = await self._places(id, self._facts(None))
-        copies, late = await self._dead(id)
-        unknown += late
-        journey = await self._journey(id)
-        standing = self._sources.journal.standing()
-        unknown += unknown_of_journal(journey, standing, self._sources.segment_age)
-        return Whereabouts(places, copies, journey, unknown)
+        why = Answer(f"Why message {id} is not delivered{where}", ranked(found), unknown)
+        return MessageTold(places, copies, journey, why)
 
     async def connection(self, number: int) -> Answer:
         """Explain why a connection receives nothing, or cannot send.
@@ -336,9 +341,10 @@ class Explanations:
                 found.append(cause)
         await self._stepwise(transaction_causes(facts, wanted, found))
 
-    async def _places(self, id: str, facts: Facts) -> tuple[list[Found], list[str]]:
+    async def _places(self, id: str, facts: Facts, seconds: float) -> tuple[list[Found], list[str]]:
         """Find where a message is; what is dead is found by its own question.
 
+        :param seconds: how long what waits may be looked through for its id.
         :returns: the places, and what was not looked at.
         """
         places: list[Found] = []
@@ -347,7 +353,7 @@ class Explanations:
             return places, []
         # It may have another number than its id says: it was moved, replayed or delayed.
         wanted = WantedMessages(
-            selector=f"JMSMessageID = {literal(id)}", count=_MOST_PLACES, seconds=_SEARCH_S
+            selector=f"JMSMessageID = {literal(id)}", count=_MOST_PLACES, seconds=seconds
         )
         search = await MessageSearch(self._sources.reactor, self._broker).find(wanted)
         dead = {*await self._dead_queues()}
@@ -360,7 +366,7 @@ class Explanations:
         if search.next and not places:
             find = command("imqcmd", "query", "msg", "-t", "q", "-n", "QUEUE", "-msgID", id)
             unknown.append(
-                f"It was looked for by its id among {counted(search.looked_at)} that wait in {_SEARCH_S:g} seconds, and there are more. If it was moved or replayed, ask about its queue: {find}"
+                f"It was looked for by its id among {counted(search.looked_at)} that wait in {seconds:.1f} seconds, and there are more. If it was moved or replayed, ask about its queue: {find}"
             )
         return places, unknown
 
@@ -380,20 +386,26 @@ class Explanations:
             messages = list(await self._soon(read) or ())
         return messages
 
-    async def _dead(self, id: str) -> tuple[list[tuple[Destination, Message]], list[str]]:
+    async def _dead(
+        self, id: str, seconds: float
+    ) -> tuple[list[tuple[Destination, Message]], list[str]]:
         """Look for a dead message.
 
+        :param seconds: how long all queues together may take.
         :returns: queues and copies, and what was not looked at.
         """
         copies: list[tuple[Destination, Message]] = []
         unknown: list[str] = []
         selector = f"JMSMessageID = {literal(id)} OR {BRIDGE_SOURCE_MESSAGE_ID} = {literal(id)}"
-        for queue in await self._dead_queues():
+        queues = await self._dead_queues()
+        until = self._sources.reactor.seconds() + seconds
+        for queue in queues:
             physical = self._broker.find(queue)
             if physical is None or not physical.count or self._broker.turn.suspended:
                 continue
             looking = Deferred.fromCoroutine(self._browsed(queue, selector))
-            looking.addTimeout(_DEAD_S, self._sources.reactor)
+            left = max(0.0, until - self._sources.reactor.seconds())
+            looking.addTimeout(left, self._sources.reactor)
             try:
                 copies += [(queue, copy) for copy in await looking]
             except (TimeoutError, MessagingError):
@@ -401,7 +413,7 @@ class Explanations:
                     "imqcmd", "list", "msg", "-t", "q", "-n", queue.name, "-selector", selector
                 )
                 unknown.append(
-                    f"{counted(physical.count)} of {spoken(queue)} could not be looked through in {_DEAD_S:g} seconds: {find}"
+                    f"{counted(physical.count)} of {spoken(queue)} could not be looked through in {seconds:.1f} seconds: {find}"
                 )
         return copies, unknown
 
@@ -426,11 +438,11 @@ class Explanations:
         physical = None if destination is None else self._broker.find(destination)
         return (DMQ if physical is None else physical.dead_queue).name
 
-    async def _journey(self, id: str) -> Journey:
+    async def _journey(self, id: str, seconds: float) -> Journey:
         sources = self._sources
         pool = sources.reactor.getThreadPool()
         return await self._readers.run(
-            deferToThreadPool, sources.reactor, pool, read_journey, sources.folder, id
+            deferToThreadPool, sources.reactor, pool, read_journey, sources.folder, id, seconds
         )
 
     async def _soon(self, waiting: Deferred[Any]) -> Any:

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from gateway.journal.schema import OPEN, segment_of
 
-#: Octets of segments that are read, and seconds that reading may take.
+#: Octets of segments that are read.
 MOST_OCTETS: Final = 256 * 1024 * 1024
-MOST_SECONDS: Final = 2.0
 #: Octets read at once; after each, others have the interpreter for a while.
 _BLOCK: Final = 256 * 1024
 _BREATH_S: Final = 0.002
@@ -66,10 +65,12 @@ class Journey:
     oldest_ms: int = 0
 
 
-def read_journey(folder: Path, id: str, most: int = MOST_OCTETS) -> Journey:
+def read_journey(folder: Path, id: str, seconds: float, most: int = MOST_OCTETS) -> Journey:
     """Read what the journal says of a message. Blocks: for a thread.
 
     :param id: its JMSMessageID.
+    :param seconds: how long reading may take, and
+    :param most: how many octets of segments are read.
     """
     journey = Journey()
     found = []
@@ -84,7 +85,7 @@ def read_journey(folder: Path, id: str, most: int = MOST_OCTETS) -> Journey:
     except OSError:
         return journey
     journey.segments = len(found)
-    until = time.monotonic() + MOST_SECONDS
+    until = time.monotonic() + seconds
     for changed, name, size in sorted(found, reverse=True):
         if most < size and journey.read:
             break

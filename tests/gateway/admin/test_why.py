@@ -244,7 +244,7 @@ def test_a_journey_is_found_by_number_and_by_id(tmp_path: Path) -> None:
         },
     )
     (tmp_path / "r-0000000002.jsonl.open").write_text("not yet")
-    journey = read_journey(tmp_path, "ID-x-7")
+    journey = read_journey(tmp_path, "ID-x-7", 2)
     assert [(told.step, told.target_id) for told in journey.steps] == [
         ("produced", ""),
         ("arrived", "t2"),
@@ -253,8 +253,8 @@ def test_a_journey_is_found_by_number_and_by_id(tmp_path: Path) -> None:
     [cause] = journey_causes(journey, "ID-x-7")
     assert cause.kind is CauseKind.MOVED_ON
     assert "where it is under the id t2" in cause.sentence
-    assert read_journey(tmp_path, "ID-x-6").steps == []
-    assert [told.as_target for told in read_journey(tmp_path, "t1").steps] == [True]
+    assert read_journey(tmp_path, "ID-x-6", 2).steps == []
+    assert [told.as_target for told in read_journey(tmp_path, "t1", 2).steps] == [True]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_journey_is_found_by_number_and_by_id(tmp_path: Path) -> None:
 )
 def test_what_the_journal_cannot_say_is_said(tmp_path: Path, level: str, said: str) -> None:
     texts = unknown_of_journal(
-        read_journey(tmp_path / "missing", "ID-x-1"), JournalStanding(level, 0, 0, 0, False), 60
+        read_journey(tmp_path / "missing", "ID-x-1", 2), JournalStanding(level, 0, 0, 0, False), 60
     )
     assert said in " ".join(texts)
     assert bool(texts) is bool(said)
