@@ -299,6 +299,8 @@ class _Search:
                     state = PAUSED if self._is_paused(message) else WAITING
                     self.found.messages.append(FoundMessage(place, message, state))
             await self.breathe()
+            if len(messages) < EXAMINED and not place.dispatch.backlog.behind:
+                return True
             if self._is_late():
                 return False
 
