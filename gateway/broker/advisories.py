@@ -1,4 +1,4 @@
-"""Messages that tell of connections, consumers and destinations.
+"""Messages that tell of connections, consumers, destinations and the dead.
 
 ActiveMQ calls them advisories: topics under ``ActiveMQ.Advisory.`` that clients cannot send to. They
 are made only while somebody listens, and only for those who do: a subscription to ``>`` gets none.
@@ -12,23 +12,30 @@ they have what there is here.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from gateway.broker.arrivals.numbering import Numbering
 from gateway.broker.core.consumers.consumer import EmbeddedConsumer
+from gateway.broker.core.dead_letters import DeadLetters
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.core.limit_reports import LimitReports
+from gateway.broker.durability.rows import Destined
 from gateway.broker.properties.names import ADVISORY, matcher
 from gateway.broker.timing.schedule import Schedule
+from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind, Topic
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.values import Int, Value
 
 #: How a consumer is told what the body is.
 TRANSFORMATION: Final = "jms-advisory-json"
+#: Headers that name a message and where it was, as ActiveMQ spells them.
+_ID: Final = "orignalMessageId"
+_WHERE: Final = "orignalDestination"
 #: Milliseconds after which a topic that only patterns cover may go again.
 _TIDY_MS: Final = 60_000
 _CLASSES: Final = {
@@ -37,6 +44,16 @@ _CLASSES: Final = {
     (Kind.QUEUE, True): ("TempQueue", "ActiveMQTempQueue"),
     (Kind.TOPIC, True): ("TempTopic", "ActiveMQTempTopic"),
 }
+_MESSAGES: Final = {
+    BodyType.MESSAGE: "ActiveMQMessage",
+    BodyType.TEXT: "ActiveMQTextMessage",
+    BodyType.BYTES: "ActiveMQBytesMessage",
+    BodyType.MAP: "ActiveMQMapMessage",
+    BodyType.STREAM: "ActiveMQStreamMessage",
+    BodyType.OBJECT: "ActiveMQObjectMessage",
+}
+#: Messages that are given up to make room.
+_DISCARDED: Final = frozenset((DeadReason.OLDEST, DeadReason.LOW_PRIORITY))
 
 _Contents = dict[str, object]
 
@@ -66,6 +83,8 @@ class Known(Protocol):
     schedule: Schedule
     numbering: Numbering
     store_id: str
+    dead_letters: DeadLetters
+    limit_reports: LimitReports
 
     def soon(self, work: Callable[[], None]) -> None: ...
 
@@ -131,6 +150,8 @@ class Advisories:
         pattern = source.pattern.name
         # To ActiveMQ, whose names these are, "a.>" covers "a".
         self.listeners[source] = matcher(pattern, none_or_more=True)
+        self._broker.dead_letters.listener = self._died
+        self._broker.limit_reports.listener = self._is_full
         consumer.ending = partial(self._left, source)
         for connection, address in self.connections():
             self._tell_connection(connection, address, source)
@@ -146,6 +167,8 @@ class Advisories:
             self.listeners.pop(source, None)
         if not self.listeners:
             self._consumers.clear()
+            self._broker.dead_letters.listener = None
+            self._broker.limit_reports.listener = None
 
     def _consumer_left(self, consumer: EmbeddedConsumer) -> None:
         known = self._consumers.pop(consumer, None)
@@ -155,6 +178,36 @@ class Advisories:
             self._tell(
                 _about("Consumer", destination), "RemoveInfo", {"objectId": gone}, destination
             )
+
+    # --- single messages
+
+    def _died(
+        self, destination: Destination, message: Message, reason: DeadReason, kept: bool
+    ) -> None:
+        if destination.name.startswith(ADVISORY):
+            return
+        about: list[tuple[str, dict[str, Value]]] = []
+        identity: dict[str, Value] = {_ID: message.message_id}
+        if kept:
+            about.append((_typed("MessageDLQd", destination), {}))
+        if reason is DeadReason.EXPIRED:
+            about.append((_about("Expired", destination), identity))
+        elif reason in _DISCARDED:
+            where = {**identity, _WHERE: _qualified(destination)}
+            about.append((_typed("MessageDiscarded", destination), where))
+        for topic, properties in about:
+            if self._heard(topic, None):
+                command = _MESSAGES[message.headers.body_type]
+                self._tell(topic, command, _shown_message(message), properties=properties)
+
+    def _is_full(self, physical: Destined) -> None:
+        destination = physical.destination
+        if not destination.name.startswith(ADVISORY):
+            usage: dict[str, Value] = {
+                "usageName": _qualified(destination),
+                "usageCount": physical.octets,
+            }
+            self._tell(_typed("FULL", destination), "null", "", properties=usage)
 
     # --- what is told
 
@@ -220,9 +273,10 @@ class Advisories:
         self,
         topic: str,
         command: str,
-        contents: _Contents,
+        contents: _Contents | str,
         counted: Destination | None = None,
         only: TopicSubscription | None = None,
+        properties: Mapping[str, Value] | None = None,
     ) -> None:
         """Tell who listens, at the end of this turn.
 
@@ -230,18 +284,24 @@ class Advisories:
         :param command: ActiveMQ's name of what the body has.
         :param counted: of what the consumers are counted.
         :param only: who is told; None: all.
+        :param properties: others that this advisory has.
         """
+        heard = self._heard(topic, only)
+        if heard:
+            body = json.dumps({command: contents}, ensure_ascii=False, separators=(",", ":"))
+            send = partial(self._send, heard, ADVISORY + topic, body, counted, properties or {})
+            self._broker.soon(send)
+
+    def _heard(self, topic: str, only: TopicSubscription | None) -> list[TopicSubscription]:
+        """Return the subscriptions that are to hear of something."""
         name = ADVISORY + topic
-        heard = [
+        return [
             subscription
             for subscription, matches in self.listeners.items()
             if (only is None or subscription is only)
             and matches(name)
             and subscription.covers(Topic(name))
         ]
-        if heard:
-            body = json.dumps({command: contents}, ensure_ascii=False, separators=(",", ":"))
-            self._broker.soon(partial(self._send, heard, name, body, counted))
 
     def _send(
         self,
@@ -249,6 +309,7 @@ class Advisories:
         name: str,
         body: str,
         counted: Destination | None,
+        more: Mapping[str, Value],
     ) -> None:
         heard = [each for each in heard if each in self.listeners]
         if not heard:
@@ -257,6 +318,7 @@ class Advisories:
             "originBrokerName": self._name,
             "originBrokerId": f"ID:{self._broker.store_id}",
             "transformation": TRANSFORMATION,
+            **more,
         }
         if counted is not None:
             properties["consumerCount"] = Int(self._count(counted))
@@ -299,6 +361,38 @@ class Advisories:
 def _about(what: str, destination: Destination) -> str:
     kind = "Queue" if destination.kind is Kind.QUEUE else "Topic"
     return f"{what}.{kind}.{destination.name}"
+
+
+def _typed(what: str, destination: Destination) -> str:
+    """As :func:`_about`, where temporary ones are told apart."""
+    return f"{what}.{_CLASSES[destination.kind, destination.temporary][0]}.{destination.name}"
+
+
+def _qualified(destination: Destination) -> str:
+    kind = "queue" if destination.kind is Kind.QUEUE else "topic"
+    return f"{'temp-' if destination.temporary else ''}{kind}://{destination.name}"
+
+
+def _shown_message(message: Message) -> _Contents:
+    """Return what there is of a message, without its body."""
+    headers = message.headers
+    contents: _Contents = {
+        "destination": _shown(headers.destination),
+        "messageId": {"textView": message.message_id},
+        "expiration": message.expires,
+        "timestamp": message.timestamp,
+        "priority": headers.priority,
+        "persistent": headers.persistent,
+    }
+    if headers.correlation_id is not None:
+        contents["correlationId"] = headers.correlation_id
+    if headers.type is not None:
+        contents["type"] = headers.type
+    if headers.group:
+        contents["groupID"] = headers.group
+    if message.user:
+        contents["userID"] = message.user
+    return contents
 
 
 def _shown(destination: Destination) -> _Contents:

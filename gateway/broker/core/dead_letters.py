@@ -86,6 +86,8 @@ class DeadLetters:
         self._options = options
         #: What tells the journal of the dead; None where nothing does.
         self.journal: DeadJournal | None = None
+        #: Told of each dead message, and whether it was kept; None where no client listens.
+        self.listener: Callable[[Destination, Message, DeadReason, bool], None] | None = None
 
     def tell(
         self,
@@ -133,8 +135,10 @@ class DeadLetters:
                 comment=comment,
             )
         useful = keeps and physical.properties.use_dmq
-        kept = _wish(properties, dead.PRESERVE_UNDELIVERED, useful)
-        if not kept or is_dmq:
+        kept = _wish(properties, dead.PRESERVE_UNDELIVERED, useful) and not is_dmq
+        if self.listener is not None:
+            self.listener(physical.destination, message, reason, kept)
+        if not kept:
             return
         # Queues may have each other's dead messages. Where those make room for each other, it ends.
         again = for_room and dead.ORIGINAL_DESTINATION in properties

@@ -48,6 +48,9 @@ class LimitReports:
         #: How often something has happened since the last line, by what it is and where.
         self._since: dict[tuple[str, Destination | None], int] = {}
         self._holding: dict[Destination, _Holding] = {}
+        #: Told of a destination that begins to hold senders back or to refuse messages; None where
+        #: no client listens.
+        self.listener: Callable[[Destined], None] | None = None
 
     def evicting(self, physical: Destined, reason: DeadReason) -> None:
         """A destination gives a message up to make room."""
@@ -62,6 +65,8 @@ class LimitReports:
     def refusing(self, physical: Destined, error: DestinationFull) -> None:
         """A destination refuses a message that it has no room for."""
         if self._is_first(_REFUSED, physical.destination):
+            if self.listener is not None:
+                self.listener(physical)
             self._log.warn(
                 "{destination} is at its limit and begins to refuse messages: {limit} is {value}",
                 destination=str(physical.destination),
@@ -110,6 +115,8 @@ class LimitReports:
         holding = self._holding.setdefault(physical.destination, _Holding())
         if not holding.now:
             holding.now = True
+            if self.listener is not None:
+                self.listener(physical)
             if holding.quiet:
                 holding.more += 1
             else:

@@ -58,6 +58,7 @@ class Destined(Protocol):
     removed: bool
     purged: bool
     damaged: bool
+    octets: int
     died: dict[DeadReason, int]
     last_death: str
     last_death_ms: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 
 import pytest
@@ -87,6 +88,25 @@ def test_a_destination_is_made(join: Join, name: str, listen: Callable[..., Clie
     assert '"@class":"ActiveMQTempQueue"' in made.text
     other.disconnect()
     until(temporaries, lambda each: '"operationType":1' in each.text)
+
+
+def test_a_dead_message_is_told_of(join: Join, name: str, listen: Callable[..., Client]) -> None:
+    dead, expired = listen(f"MessageDLQd.Queue.{name}"), listen("Expired.>")
+    xml = listen(f"MessageDLQd.Queue.{name}", transformation="jms-xml")
+    client = join("activemq")
+    client.put(f"/queue/{name}", "refused", persistent="true")
+    client.subscribe(f"/queue/{name}", ack="client")
+    message = client.message()
+    client.nack(message)
+    told = dead.message()
+    assert told["destination"] == f"{ADVISORY}MessageDLQd.Queue.{name}"
+    identity = json.loads(told.text)["ActiveMQTextMessage"]["messageId"]["textView"]
+    assert identity == message["message-id"]
+    assert xml.message().text.startswith("<ActiveMQTextMessage>\n")
+    client.put(f"/queue/{name}", "late", expires=str(int(time.time() * 1000) - 1000))
+    told = until(expired, lambda each: name in each["destination"])
+    assert told["orignalMessageId"] in told.text
+    assert dead.message().text.startswith('{"ActiveMQTextMessage":')
 
 
 def test_who_listens_is_told_what_there_is(
