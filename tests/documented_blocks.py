@@ -104,3 +104,13 @@ def steps(page: Path) -> Iterator[Block]:
         )
         if text:
             yield Block(page.stem, directive[2] if directive else "", text)
+
+
+def shown(page: str, begin: str) -> str:
+    """Return the block of a page in ``docs`` that begins so."""
+    [found] = [
+        block.text
+        for block in blocks(ROOT / "docs" / f"{page}.rst")
+        if block.text.startswith(begin)
+    ]
+    return found

@@ -2,7 +2,7 @@
 
 :mod:`tests.pages` runs all blocks of a page, in their order; other tests that run some are in
 :data:`RUN` and :data:`tests.pages.declared.ELSEWHERE`. The others are read here by the parser that reads them in earnest:
-commands by the command, settings by the gateway, XML by the DTD, frames by the parser of STOMP. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
+commands by the command, settings by the gateway, XML by the DTD. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
 
 ``python -m tests.test_documented_blocks`` prints how many blocks of each page are run, read and neither.
 """
@@ -29,9 +29,6 @@ from gateway.admin.cli import imqbridgemgr, imqcmd
 from gateway.broker.security import usermgr
 from gateway.configuration import read_settings
 from gateway.instance.layout import Layout
-from gateway.stomp.wire.frame import Version
-from gateway.stomp.wire.grammar import Limits
-from gateway.stomp.wire.parser import FrameParser
 from gateway.tap import Options
 from pipeline import command as gateway_pipeline
 from tests.documented_blocks import COMMANDS, PAGES, ROOT, Block, blocks
@@ -63,7 +60,6 @@ SERVICE: Final = "starts a service of the machine"
 CLUSTER: Final = "needs a cluster"
 OTHERS: Final = "a file of another program"
 SHELL: Final = "several programs, some of which are others'"
-MEASURES: Final = "measures for minutes"
 SPARK: Final = "a part of a program with Spark"
 #: Blocks that no test reads: the page, the first line, the reason.
 NOT_READ: Final[dict[tuple[str, str], str]] = {
@@ -75,15 +71,6 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("exactly_once", "------------------------------------------------------------"): SHOWN,
     ("exactly_once", "Quality of Service       ONCE_AND_ONLY_ONCE"): SHOWN,
     ("from_openmq", "keytool -exportcert -rfc -keystore old/etc/keystore -alias A"): SHELL,
-    ("high_availability", "CREATE ROLE mq LOGIN PASSWORD '...';"): OTHERS,
-    ("high_availability", "standing by: east owns broker orders since 2026-11-26 11:44:"): SHOWN,
-    ("high_availability", "[Unit]"): OTHERS,
-    ("high_availability", "$ curl -s http://west:7680/ready"): SHELL,
-    ("high_availability", "backend stomp"): OTHERS,
-    ("high_availability", "Broker ID    Cluster ID    Process    State      Owner Since"): SHOWN,
-    ("high_availability", "bridge to_erp is not started: /etc/mq/to_erp.xml: expected w"): SHOWN,
-    ("high_availability", "Bridge Name    Bridge Type    Bridge State    Owner"): SHOWN,
-    ("high_availability", "cd /var/lib/mq/instances/imqbroker"): SHELL,
     ("pipeline", "cd \"$(python -c 'import pipeline, os; print(os.path.dirname("): SHELL,
     ("pipeline_reconcile", "openssl pkeyutl -verify -pubin -inkey reconcile.pub -rawin -"): SHELL,
     ("pipeline_cluster", "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar"): CLUSTER,
@@ -95,7 +82,6 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("pipeline_reconcile", "Reconciliation of links"): SHOWN,
     ("pipeline_source", '.option("properties", "region string, amount double, pieces '): SPARK,
     ("pipeline_source", ">>> query.lastProgress.sources[0].latestOffset"): SHOWN,
-    ("tracing", "python -m benchmarks.costs tracing --path build/compiled --o"): MEASURES,
 }
 
 
@@ -165,8 +151,6 @@ def kind(block: Block) -> str:
         return "xml"
     if block.language == "python" or block.page == "pipeline_tables":
         return "python"
-    if re.match(r"(?:SEND|SUBSCRIBE)\n(?:[\w-]+:.*\n?)+", block.text):
-        return "frame"
     return ""
 
 
@@ -295,16 +279,6 @@ def _dashed(text: str) -> set[str]:
 @pytest.mark.parametrize("block", of("python"))
 def test_python_is_python(block: Block) -> None:
     ast.parse(block.text)
-
-
-@pytest.mark.parametrize("block", of("frame"))
-def test_frames_are_frames(block: Block) -> None:
-    head, _, body = block.text.partition("\n\n")
-    parser = FrameParser(Limits(), Version.V1_2)
-    parser.receive(f"{head}\n\n{body}\0".encode())
-    frame = parser.next()
-    assert frame is not None
-    assert frame.head.command in ("SEND", "SUBSCRIBE")
 
 
 @pytest.mark.parametrize("block", of("xml"))

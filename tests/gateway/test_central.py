@@ -19,6 +19,7 @@ from gateway.exit_codes import StartRefused
 from gateway.instance.settings import SettingsError
 from gateway.instance.settings_general import BRIDGE_ACTIVELIST, BRIDGE_TYPE
 from gateway.stomp.settings import TCP_PORT
+from tests.documented_blocks import shown
 
 REMOTE = "imq.bridge.config.remote=true"
 
@@ -201,6 +202,21 @@ def test_from_a_web_server(varhome: Path, web: Web) -> None:
     [warning] = again.warnings
     assert warning.startswith(f"{web.url}: expected a web server that has the file: ")
     assert warning.endswith("; the last copy of them is used, " + str(_kept(varhome)))
+
+
+@pytest.mark.process
+def test_what_the_page_has(varhome: Path, web: Web) -> None:
+    """The list of a new instance is replaced by the page's."""
+    common = shown("high_availability", "# cluster.properties")
+    web.data = common.encode()
+    with settings_file(varhome).open("a") as file:
+        mine = shown("high_availability", "# gateway.properties of each")
+        file.write(mine.replace("https://config.example.com/mq/cluster.properties", web.url) + "\n")
+    found = configured(varhome)
+    [warning] = found.warnings
+    assert "imq.bridge.activelist=stomp,to_erp: expected each name once" in warning
+    assert found.settings.named(BRIDGE_TYPE, "to_erp") == "JMS"
+    assert found.settings.source(BRIDGE_TYPE, "to_erp") == f"{web.url}:5"
 
 
 @pytest.mark.process

@@ -14,6 +14,7 @@ PAGES: Final = (
     "from_hornetq",
     "front",
     "groups",
+    "high_availability",
     "imqcmd",
     "imqdbmgr",
     "index",
@@ -25,6 +26,7 @@ PAGES: Final = (
     "production",
     "profiles",
     "stomp",
+    "tracing",
     "users",
     "virtual_topics",
     "websocket",
@@ -34,6 +36,8 @@ SYNTAX: Final = "a synopsis"
 DRAWN: Final = "a drawing"
 #: What README has, too, is run there.
 OF_README: Final = "tests/pages/test_pages.py::test_it_works_as_it_is_written"
+STANDBY: Final = "tests/takeover/test_takeover.py::test_what_processes_say_of_themselves"
+BRIDGES: Final = "tests/takeover/test_bridges.py"
 #: Which other test runs a block: the page, the first line, the test's file, and with ``::`` its name.
 ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("installation", "make deb"): "tests/packaging/test_debian.py",
@@ -45,6 +49,33 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "installation",
         "systemctl enable --now stomp-gateway.socket",
     ): "tests/packaging/test_debian.py",
+    ("high_availability", "standing by: east owns broker orders since 2026-11-26 11:44:"): STANDBY,
+    ("high_availability", "$ curl -s http://west:7680/ready"): STANDBY,
+    ("high_availability", "Broker ID    Cluster ID    Process    State      Owner Since"): STANDBY,
+    (
+        "high_availability",
+        "bridge to_erp is not started: /etc/mq/to_erp.xml: expected w",
+    ): f"{BRIDGES}::test_a_bridge_that_is_configured_otherwise_elsewhere_is_refused",
+    (
+        "high_availability",
+        "# gateway.properties of each",
+    ): "tests/gateway/test_central.py::test_what_the_page_has",
+    (
+        "high_availability",
+        "# cluster.properties",
+    ): "tests/gateway/test_central.py::test_what_the_page_has",
+    (
+        "high_availability",
+        "Bridge Name    Bridge Type    Bridge State    Owner",
+    ): f"{BRIDGES}::test_the_command_shows_owners_and_transfers",
+    (
+        "high_availability",
+        "imqbridgemgr transfer bridge -bn to_erp -to west",
+    ): f"{BRIDGES}::test_the_command_shows_owners_and_transfers",
+    (
+        "high_availability",
+        "imq.bridge.standbylist=to_erp",
+    ): f"{BRIDGES}::test_a_bridge_of_a_dead_broker_is_taken_with_what_is_in_doubt",
     ("README", "python3 -m venv ~/gateway"): "tests/test_wheel.py",
     (
         "README",
@@ -62,6 +93,7 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "INFO [gateway.stomp.connection] and 1990 more from 3 address",
     ): "tests/gateway/stomp/test_connection_log.py",
 }
+MEASURES: Final = "measures for minutes"
 CONTAINERS: Final = "needs Podman"
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ("bridgemgr", "imqbridgemgr SUBCOMMAND ARGUMENT [options]"): SYNTAX,
@@ -76,5 +108,7 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
         "link orders: message ID1 is dead and in no dead message queu",
     ): "needs dead message queues that take nothing",
     ("front", "clients --- TCP, TLS, WebSocket --- load balancer --- gatewa"): DRAWN,
+    ("high_availability", "backend stomp"): "needs HAProxy",
     ("imqcmd", "imqcmd SUBCOMMAND ARGUMENT [options]"): SYNTAX,
+    ("tracing", "python -m benchmarks.costs tracing --path build/compiled --o"): MEASURES,
 }

@@ -11,14 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from gateway.admin.cli import imqcmd
 from gateway.instance import passfile
 from gateway.instance.layout import Layout
 from tests.conformance.client import Client
-from tests.gateway_process import ROOT, GatewayProcess, free_port
+from tests.gateway_process import HOST, ROOT, GatewayProcess, free_port
+
+if TYPE_CHECKING:
+    from tests.postgresql import Cluster
 
 #: What pages call ports: those of this project and of the brokers beside it.
 _PORT: Final = re.compile(r"(?<![\w.-])(?:76[78]\d|61[67]\d\d)\b")
@@ -36,13 +39,13 @@ class Machine:
 
     :param folder: for all files.
     :param ending: ends what runs.
-    :param database: makes an empty database of PostgreSQL, and returns its URL.
+    :param server: returns a server of PostgreSQL.
     """
 
-    def __init__(self, folder: Path, ending: ExitStack, database: Callable[[], str]) -> None:
+    def __init__(self, folder: Path, ending: ExitStack, server: Callable[[], Cluster]) -> None:
         self.folder = folder
         self.ending = ending
-        self._database = database
+        self._server = server
         self._gateway = GatewayProcess(folder / "var", instance="imqbroker")
         self._clients = ending.enter_context(ExitStack())
         self._url: SplitResult | None = None
@@ -204,22 +207,39 @@ class Machine:
             assert time.monotonic() < end, what()
             time.sleep(0.02)
 
+    def makes_database(self, sql: str) -> None:
+        """Make the database ``mq`` by what a page has typed to its server."""
+        cluster = self._server()
+        for statement in sql.replace("'...'", "'secret'").split(";"):
+            if statement.strip():
+                cluster.execute(statement)
+        url = f"postgresql://mq:secret@{HOST}:{cluster.port}/mq"
+        self.ending.callback(cluster.drop, url)
+        self._is_at(url)
+
     def database(self) -> SplitResult:
         """Return the URL of what pages call ``mq`` at ``db1``."""
         if self._url is None:
-            self._url = urlsplit(self._database())
-            place = f"{self._url.hostname}:{self._url.port}"
-            self.stands_for |= {
-                "?sslmode=verify-full": "",
-                "db1:5432": place,
-                "db2:5432": place,
-                f"{place}/mq": f"{place}{self._url.path}",
-            }
-            self._back[f"{place}{self._url.path}"] = "db1:5432/mq"
-            self.stands_for |= {
-                "postgresql.user=mq": f"postgresql.user={self._url.username}",
-            }
+            cluster = self._server()
+            url = cluster.database()
+            self.ending.callback(cluster.drop, url)
+            self._is_at(url)
+        assert self._url is not None
         return self._url
+
+    def _is_at(self, url: str) -> None:
+        self._url = urlsplit(url)
+        place = f"{self._url.hostname}:{self._url.port}"
+        self.stands_for |= {
+            "?sslmode=verify-full": "",
+            "db1:5432": place,
+            "db2:5432": place,
+            f"{place}/mq": f"{place}{self._url.path}",
+        }
+        self._back[f"{place}{self._url.path}"] = "db1:5432/mq"
+        self.stands_for |= {
+            "postgresql.user=mq": f"postgresql.user={self._url.username}",
+        }
 
     def _port(self, given: str) -> str:
         if given not in self._ports:

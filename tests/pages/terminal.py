@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zipfile import ZipFile
 
 import click.termui
@@ -27,6 +27,9 @@ from gateway.admin.cli import imqbridgemgr, imqcmd
 from gateway.broker.security import usermgr
 from tests.gateway_process import ROOT, heed_interrupts
 from tests.pages.machine import PATIENCE, Machine
+
+if TYPE_CHECKING:
+    from tests.postgresql import Cluster
 
 #: What runs within this process.
 _PROGRAMS: Final[dict[str, Callable[[list[str]], int]]] = {
@@ -78,10 +81,10 @@ class Terminal(Machine):
         self,
         folder: Path,
         ending: ExitStack,
-        database: Callable[[], str],
+        server: Callable[[], Cluster],
         patch: pytest.MonkeyPatch,
     ) -> None:
-        super().__init__(folder, ending, database)
+        super().__init__(folder, ending, server)
         self._patch = patch
         #: What is typed where a question is asked.
         self.answers = "y\n" * 9

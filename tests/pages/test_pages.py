@@ -25,7 +25,7 @@ def test_it_works_as_it_is_written(
         reader = Reader(
             tmp_path,
             ending,
-            lambda: request.getfixturevalue("postgresql_database"),
+            lambda: request.getfixturevalue("postgresql"),
             monkeypatch,
         )
         for block in steps(file):

@@ -26,9 +26,11 @@ from tests.crash.client import PATIENCE, Client, encode
 from tests.crash.once_account import ActiveMQsDoubt
 from tests.crash.once_pair import xa_activemq
 from tests.crash.waiting import until
+from tests.documented_blocks import shown
 from tests.faults.links import BRIDGE, HERE, Link, stomp, written
 from tests.faults.traffic import drain, produce
 from tests.gateway_process import HOST, GatewayProcess
+from tests.pages import printed
 from tests.servers import ActiveMQ
 from tests.takeover.machines import Machine
 from tests.takeover.test_takeover import create_tables
@@ -41,6 +43,10 @@ SETTINGS: Final = {
 }
 #: Of brokers that take the bridge when its own is dead.
 STANDBY: Final = {"imq.bridge.standbylist": BRIDGE, "imq.bridge.takeover.after": "2"}
+_PAGE: Final = dict(
+    line.split("=") for line in shown("high_availability", "imq.bridge.standbylist").splitlines()
+)
+assert set(_PAGE) == set(STANDBY), "what the page has is what the tests have"
 
 
 class Broker(Machine):
@@ -237,6 +243,9 @@ def test_a_bridge_that_is_configured_otherwise_elsewhere_is_refused(
         "link \"over\", max-batch-size is '7' here and '1' there"
     )
     west.until_said(told)
+    page = shown("high_availability", "bridge to_erp").replace("/etc/mq/to_erp.xml", str(other))
+    told = page.replace("to_erp", BRIDGE).replace('"orders"', '"over"')
+    assert printed.has(west.said, f"...{told}..."), west.said
     assert west.bridges[BRIDGE] == ("west", "STOPPED")
     # Also one that only a setting makes different, and once the others' file is read again.
     file.write_text(other.read_text())
@@ -462,12 +471,16 @@ def test_the_command_shows_owners_and_transfers(
         assert imqbridgemgr([*words, "-f", *where]) == 0, capsys.readouterr()
         return capsys.readouterr().out
 
+    page = shown("high_availability", "Bridge Name").replace("to_erp", BRIDGE).splitlines()
+    listed = "\n".join([line for line in page if "to_archive" not in line])
+    assert printed.has(command(east, "list", "bridge"), listed)
     assert [
         line.split() for line in command(west, "list", "bridge").splitlines() if BRIDGE in line
     ] == [[BRIDGE, "JMS", "STARTED", "east"]]
-    shown = command(east, "transfer", "bridge", "-bn", BRIDGE, "-to", "west")
-    assert "Successfully transferred the bridge." in shown
-    assert [BRIDGE, "JMS", "STARTED", "west"] in [line.split() for line in shown.splitlines()]
+    typed = shown("high_availability", "imqbridgemgr transfer").replace("to_erp", BRIDGE)
+    said = command(east, *typed.split()[1:])
+    assert "Successfully transferred the bridge." in said
+    assert [BRIDGE, "JMS", "STARTED", "west"] in [line.split() for line in said.splitlines()]
     assert "Owner: broker west" in command(west, "list", "bridge", "-bn", BRIDGE)
     # One that is paused arrives so, and one that is stopped.
     command(west, "pause", "bridge", "-bn", BRIDGE)

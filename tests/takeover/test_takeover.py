@@ -21,8 +21,10 @@ from gateway.broker.store.postgresql import ownership
 from gateway.broker.store.postgresql.connecting import Database
 from tests.crash.client import Client
 from tests.crash.waiting import until
+from tests.documented_blocks import shown
 from tests.faults.proxy import Proxy
 from tests.gateway_process import HOST, ROOT
+from tests.pages import printed
 from tests.postgresql import Cluster, at
 from tests.takeover import table
 from tests.takeover.machines import BROKER, Machine, Machines
@@ -213,10 +215,21 @@ def test_what_processes_say_of_themselves(machines: Machines) -> None:
     status, answer = standby.health()
     assert (status, answer["ready"], answer["state"]) == (503, False, "standby")
     assert "first owns broker orders since" in answer["reasons"][0]
+    assert printed.has(
+        standby.said.replace("first", "east"), shown("high_availability", "standing by")
+    )
+    page = shown("high_availability", "$ curl").splitlines()
+    url = f"http://{HOST}:{standby.health_port}/ready"
+    assert page[0] == "$ curl -s http://west:7680/ready"
+    asked = subprocess.run(["curl", "-s", url], capture_output=True, text=True, check=True)
+    assert printed.has(asked.stdout.replace("first", "east"), page[1]), asked.stdout
     assert not standby.mapped_ports(), "it does not listen for STOMP"
     for asked, marked in ((owner, "first *"), (standby, "second *")):
         listed = imqcmd(asked, "list", "bkr").stdout
         assert marked in listed, listed
+        page = shown("high_availability", "Broker ID").replace("east *", "east")
+        there = listed.replace(" *", "").replace("first", "east").replace("second", "west")
+        assert printed.has(there, page), listed
         rows = [line.replace(" *", "").split()[:4] for line in listed.splitlines()]
         assert [BROKER, "-", "first", "OWNER"] in rows
         assert [BROKER, "-", "second", "STANDBY"] in rows
