@@ -218,11 +218,11 @@ def test_what_processes_say_of_themselves(machines: Machines) -> None:
     assert printed.has(
         standby.said.replace("first", "east"), shown("high_availability", "standing by")
     )
-    page = shown("high_availability", "$ curl").splitlines()
+    typed, answered = shown("high_availability", "$ curl").splitlines()
     url = f"http://{HOST}:{standby.health_port}/ready"
-    assert page[0] == "$ curl -s http://west:7680/ready"
-    asked = subprocess.run(["curl", "-s", url], capture_output=True, text=True, check=True)
-    assert printed.has(asked.stdout.replace("first", "east"), page[1]), asked.stdout
+    assert typed == "$ curl -s http://west:7680/ready"
+    curl = subprocess.run(["curl", "-s", url], capture_output=True, text=True, check=True)
+    assert printed.has(curl.stdout.replace("first", "east"), answered), curl.stdout
     assert not standby.mapped_ports(), "it does not listen for STOMP"
     for asked, marked in ((owner, "first *"), (standby, "second *")):
         listed = imqcmd(asked, "list", "bkr").stdout
