@@ -149,15 +149,21 @@ class Authority:
         return self._issue(name, Purpose.SERVER, names, now, days, key)
 
     def issue_client(
-        self, name: str, now: datetime, days: int = LEAF_DAYS, key: PrivateKey | None = None
+        self,
+        name: str,
+        now: datetime,
+        days: int = LEAF_DAYS,
+        key: PrivateKey | None = None,
+        units: Sequence[str] = (),
     ) -> Issued:
         """A certificate for a client. It ends with the authority's at the latest.
 
         :param name: its common name, the user's.
         :param key: its key; None makes an EC key.
-        :raises ValueError: the name cannot be one, or ``days`` is not above 0.
+        :param units: its organizational units, the user's groups.
+        :raises ValueError: a name cannot be one, or ``days`` is not above 0.
         """
-        return self._issue(name, Purpose.CLIENT, (), now, days, key)
+        return self._issue(name, Purpose.CLIENT, (), now, days, key, units)
 
     def renew(
         self, old: x509.Certificate, now: datetime, days: int = LEAF_DAYS
@@ -173,7 +179,15 @@ class Authority:
         key = old.public_key()
         if purpose is None or not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
             raise ValueError("the certificate is neither a server's nor a client's")
-        return self._sign(common_name(old) or "", purpose, alternative_names(old), now, days, key)
+        return self._sign(
+            common_name(old) or "",
+            purpose,
+            alternative_names(old),
+            now,
+            days,
+            key,
+            units_of(old),
+        )
 
     def revocation_list(
         self, revocations: Iterable[Revocation], number: int, now: datetime
@@ -213,9 +227,10 @@ class Authority:
         now: datetime,
         days: int,
         key: PrivateKey | None,
+        units: Sequence[str] = (),
     ) -> Issued:
         key = make_key(KeyType.EC) if key is None else key
-        return Issued(self._sign(name, purpose, names, now, days, key.public_key()), key)
+        return Issued(self._sign(name, purpose, names, now, days, key.public_key(), units), key)
 
     def _sign(
         self,
@@ -225,6 +240,7 @@ class Authority:
         now: datetime,
         days: int,
         key: PublicKey,
+        units: Sequence[str],
     ) -> x509.Certificate:
         end = min(now + _lifetime(days), self.certificate.not_valid_after_utc)
         if end <= now:
@@ -236,7 +252,7 @@ class Authority:
         )
         encipherment = isinstance(key, rsa.RSAPublicKey)
         builder = (
-            _builder(_subject(name), self.certificate.subject, key, now, end)
+            _builder(_subject(name, units), self.certificate.subject, key, now, end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(
                 _key_usage(digital_signature=True, key_encipherment=encipherment), critical=True
@@ -281,6 +297,12 @@ def common_name(certificate: x509.Certificate) -> str | None:
     if len(names) != 1 or not isinstance(names[0].value, str):
         return None
     return names[0].value or None
+
+
+def units_of(certificate: x509.Certificate) -> list[str]:
+    """The subject's organizational units, in their order."""
+    found = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
+    return [str(unit.value) for unit in found]
 
 
 def alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
@@ -336,8 +358,14 @@ def check_dns(name: str) -> str:
     raise ValueError(f"{name!r} is an IP address, not a host name")
 
 
-def _subject(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, check_common_name(name))])
+def _subject(name: str, units: Sequence[str] = ()) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, check_common_name(name))]
+    # ub-organizational-unit-name of RFC 5280 is that of common names.
+    parts += [
+        x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, check_common_name(unit))
+        for unit in units
+    ]
+    return x509.Name(parts)
 
 
 def _lifetime(days: int) -> timedelta:

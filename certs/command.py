@@ -243,6 +243,11 @@ command.add_command(server, "broker")
     required=True,
     help="The user that the client connects as; the certificate's common name.",
 )
+@click.option(
+    "--group",
+    multiple=True,
+    help="A group of that user, where imq.bridge.stomp.tls.certificateGroups is set; an organizational unit (OU) of the certificate. May be repeated.",
+)
 @_days
 @_key
 @click.option(
@@ -254,6 +259,7 @@ def client(
     now: datetime,
     /,
     name: str,
+    group: tuple[str, ...],
     days: int,
     key_type: str,
     passphrase: bool,
@@ -268,7 +274,7 @@ def client(
         if passphrase
         else None
     )
-    certificate = store.issue_client(name, now, days, KeyType(key_type), secret, force)
+    certificate = store.issue_client(name, now, days, KeyType(key_type), secret, force, group)
     click.echo(f"Made {path} and {key}, valid until {_day(certificate)}.")
 
 

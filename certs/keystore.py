@@ -180,14 +180,16 @@ class KeyStore:
         key_type: KeyType = KeyType.EC,
         passphrase: bytes | None = None,
         force: bool = False,
+        groups: Sequence[str] = (),
     ) -> x509.Certificate:
         """Make a client's certificate and key.
 
         :param name: the user that the client connects as.
+        :param groups: that user's, which are organizational units of the certificate.
         :param passphrase: encrypts the client's key.
         :param force: replace those that are there; not needed when the certificate that is there is
             revoked.
-        :raises KeyStoreError: there is one, or the name or ``days`` cannot be.
+        :raises KeyStoreError: there is one, or a name or ``days`` cannot be.
         """
         certificate, key = self.client_files(name)
         with self._changing() as register:
@@ -199,7 +201,7 @@ class KeyStore:
             self._vacant(certificate, force)
             self._vacant(key, force)
             with _refusals():
-                issued = authority.issue_client(name, now, days, make_key(key_type))
+                issued = authority.issue_client(name, now, days, make_key(key_type), groups)
             self._keep(authority, register, name, Purpose.CLIENT, issued, now)
             self._write_pair(certificate, key, issued, passphrase)
             return issued.certificate

@@ -8,7 +8,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from certs.authority import alternative_names, common_name
+from certs.authority import alternative_names, common_name, units_of
 from certs.command import run
 from certs.files import read_certificates, read_key, read_revocation_lists
 
@@ -78,6 +78,17 @@ def test_client_options(tool: Tool, tls: Path) -> None:
     assert common_name(certificate) == "alice"
     assert certificate.not_valid_after_utc == NOW + timedelta(days=7)
     assert isinstance(certificate.public_key(), rsa.RSAPublicKey)
+
+
+def test_groups_of_a_client_are_organizational_units(tool: Tool, tls: Path) -> None:
+    tool("ca")
+    assert tool("client", "--name", "alice", "--group", "shop", "--group", "staff")[0] == 0
+    path = tls / "clients" / "alice.pem"
+    assert units_of(read_certificates(path)[0]) == ["shop", "staff"]
+    assert tool("renew", "alice")[0] == 0
+    assert units_of(read_certificates(path)[0]) == ["shop", "staff"]
+    code, _, err = tool("client", "--name", "bob", "--group", " shop")
+    assert (code, err.count("expected a name")) == (1, 1)
 
 
 def test_what_exists_is_replaced_by_force_only(tool: Tool, tls: Path) -> None:
