@@ -1,4 +1,4 @@
-"""Client certificates as users, whose organizational units are groups in access rules.
+"""Organizational units of client certificates as groups in access rules.
 
 By TLS over TCP, and by WebSocket over TLS.
 """
