@@ -30,8 +30,8 @@ from bridge.refused_link import RefusedLink
 from bridge.transformers import (
     LoadTransformer,
     NoTransformer,
+    dead_transformer,
     link_transformer,
-    python_transformer,
 )
 from gateway.instance import settings_general as general
 from gateway.instance.settings import Settings, SettingsError, Severity
@@ -182,7 +182,14 @@ class Parts:
             config,
             self.factories,
             self.connections,
-            partial(python_transformer, load=self._load_transformer),
+            partial(
+                dead_transformer,
+                bridge=config,
+                factories=self.factories,
+                connections=self.connections,
+                load=self._load_transformer,
+                jars=self._jars,
+            ),
             self._log,
         )
 

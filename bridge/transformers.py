@@ -1,32 +1,35 @@
 """Which class the name of a message transformer means.
 
 ``package.module:Class`` and ``package.module.Class`` are looked for in Python; where Python has no
-such class, and a JMS provider is at one end of the link, in Java. ``java:com.acme.Class`` is in
-Java alone. Where a class in Python is looked for is for its loader to say.
+such class, and there is a JMS provider to run it, in Java. ``java:com.acme.Class`` is in Java alone.
+Where a class in Python is looked for is for its loader to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 from uuid import uuid4
 
-from bridge.connections.administered import AdministeredFactory
+from bridge.config.model import Bridge, ConnectionFactory, Dmq
+from bridge.connections.administered import AdministeredFactory, FactoryError
+from bridge.connections.connections import Connections
+from bridge.connections.factories import Factories
+from bridge.dead.java_transformer import JavaDeadTransformer
 from bridge.link.java_transformer import JavaTransformer
 from gateway.messaging.transformer import MessageTransformer
 
 if TYPE_CHECKING:
     from bridge.providers.jms.provider import JMSProvider
+    from bridge.providers.jms.transformer_class import TransformerClass
 
 #: Makes a message transformer from the name of its class; the second argument says where that was
 #: given, for errors. May raise anything, whose text is told.
 LoadTransformer = Callable[[str, str], MessageTransformer]
 
 _JAVA: Final = "java:"
-_TARGETS_ONLY: Final = (
-    "a class in Java can be the transformer of a link's target, and of no dead message queue"
-)
 
 
 class NoTransformer(Exception):
@@ -36,20 +39,45 @@ class NoTransformer(Exception):
     """
 
 
-def python_transformer(name: str, where: str, load: LoadTransformer) -> MessageTransformer:
-    """Return the transformer of a dead message queue, which must be in Python.
+def dead_transformer(
+    name: str,
+    where: str,
+    dmq: Dmq,
+    bridge: Bridge,
+    factories: Factories,
+    connections: Connections,
+    load: LoadTransformer,
+    jars: Path | None,
+) -> MessageTransformer | JavaDeadTransformer:
+    """Return the transformer of a dead message queue.
+
+    A class in Java is run by the queue's own provider, if that is a JMS provider, or else by the
+    first of the bridge's JMS providers that has it.
 
     :param where: the name was given, for errors.
+    :param bridge: whose queue it is.
+    :param jars: the operator's folder.
     :raises NoTransformer:
     """
+    own = () if dmq.built_in or dmq.connection_factory is None else (dmq.connection_factory,)
+
+    def in_java(name: str, where: str) -> JavaDeadTransformer:
+        ends = _of_jms(*_usable(factories, (*own, *bridge.connection_factories)))
+        found, end = _found(name, where, ends, "no connection factory of the bridge is one", jars)
+        return JavaDeadTransformer(found, end, connections)
+
     if name.startswith(_JAVA):
-        raise NoTransformer(f"{where}={name}: {_TARGETS_ONLY}")
+        return in_java(name.removeprefix(_JAVA), f"{where}={name}")
     try:
         return load(name, where)
     except Exception as error:
         # The loader says what is wrong in words of its own.
-        also = "" if ":" in name else f"; {_TARGETS_ONLY}"
-        raise NoTransformer(f"{error}{also}") from error
+        if ":" in name or not _of_jms(*_usable(factories, bridge.connection_factories)):
+            raise NoTransformer(str(error)) from error
+        try:
+            return in_java(name, "in Java")
+        except NoTransformer as also:
+            raise NoTransformer(f"{error}; and {also}") from error
 
 
 def link_transformer(
@@ -84,6 +112,15 @@ def _of_jms(*ends: AdministeredFactory) -> list[AdministeredFactory]:
     return [end for end in ends if end.kind == "jms"]
 
 
+def _usable(
+    factories: Factories, configured: Iterable[ConnectionFactory]
+) -> Iterator[AdministeredFactory]:
+    for config in dict.fromkeys(configured):
+        # A link that needs a factory that cannot work is refused, and says why.
+        with suppress(FactoryError):
+            yield factories.get(config)
+
+
 def _java(
     name: str,
     where: str,
@@ -97,20 +134,32 @@ def _java(
 
     :raises NoTransformer:
     """
-    ends = _of_jms(source, target)
+    none = "neither source nor target is one"
+    found, end = _found(name, where, _of_jms(source, target), none, jars)
+    return JavaTransformer(found, end is source)
+
+
+def _found(
+    name: str, where: str, ends: Sequence[AdministeredFactory], none: str, jars: Path | None
+) -> tuple[TransformerClass, AdministeredFactory]:
+    """Return a class in Java, and the first provider that has it.
+
+    :param none: what to say where there is no JMS provider.
+    :raises NoTransformer:
+    """
     if not ends:
         raise NoTransformer(
-            f"{where}: a class in Java is run by the Java process of a JMS provider, and neither source nor target is one"
+            f"{where}: a class in Java is run by the Java process of a JMS provider, and {none}"
         )
     from bridge.providers.jms.transformer_class import ClassMissing, find
 
     missing: list[str] = []
-    # There is one object for each link.
+    # There is one object for each link and queue.
     key = uuid4().hex
     for end in ends:
         class_path = cast("JMSProvider", end.provider).class_path
         try:
-            return JavaTransformer(find(name, class_path, jars, key), end is source)
+            return find(name, class_path, jars, key), end
         except ClassMissing as error:
             missing.append(str(error))
     raise NoTransformer(f"{where}: {'; '.join(dict.fromkeys(missing))}")

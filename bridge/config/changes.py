@@ -27,7 +27,8 @@ class Changes:
     :param connection_factories: those changed, added or removed. Their pooled and shared
         connections must not be used any more.
     :param destinations: those changed, added or removed.
-    :param dmqs: whether a dead message queue changed, or their order.
+    :param dmqs: whether a dead message queue changed, or their order; also where one has a message
+        transformer, which any connection factory of the file may run, and one of these changed.
     :param message_transfer_tag_bridge_name: whether this attribute changed. Links that go on apply
         it from their next message; likewise ``log_message_transfer``.
     """
@@ -63,6 +64,7 @@ def changes(before: Bridge, after: Bridge) -> Changes:
     old = {link.name: link for link in before.links}
     new = {link.name: link for link in after.links}
     destinations = _different(before.destinations, after.destinations)
+    factories = _different(before.connection_factories, after.connection_factories)
     same = {
         name
         for name, link in new.items()
@@ -74,8 +76,8 @@ def changes(before: Bridge, after: Bridge) -> Changes:
         changed=tuple(name for name in new if name in old and name not in same),
         unchanged=tuple(name for name in new if name in same),
         destinations=destinations,
-        connection_factories=_different(before.connection_factories, after.connection_factories),
-        dmqs=_chain(before) != _chain(after),
+        connection_factories=factories,
+        dmqs=_chain(before) != _chain(after) or bool(factories and _may_use_any(after)),
         message_transfer_tag_bridge_name=before.message_transfer_tag_bridge_name
         != after.message_transfer_tag_bridge_name,
         log_message_transfer=before.log_message_transfer != after.log_message_transfer,
@@ -96,6 +98,11 @@ def _different(
 
 def _may_branch(link: Link) -> bool:
     return link.target.message_transformer_class is not None
+
+
+def _may_use_any(bridge: Bridge) -> bool:
+    """Whether any factory may run the class of a dead message queue."""
+    return any(dmq.message_transformer_class is not None for dmq in _chain(bridge))
 
 
 def _chain(bridge: Bridge) -> tuple[Dmq, ...]:

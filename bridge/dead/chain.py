@@ -19,6 +19,7 @@ from twisted.logger import Logger, LogLevel
 from bridge.config.model import Bridge, Dmq
 from bridge.connections.connections import Connections
 from bridge.connections.factories import Factories
+from bridge.dead.java_transformer import JavaDeadTransformer
 from bridge.dead.message import Burial, DeadMessage, headers_line, properties_line
 from bridge.dead.queue import DeadMessageQueue, DmqStatus, NotTaken
 from gateway.messaging.dead import BridgeDeadReason
@@ -29,8 +30,8 @@ from gateway.reactor.clocks import wall_ms
 
 __all__ = ["DeadMessage", "DeadMessageQueues", "DmqStatus", "NotBuried", "NotTaken"]
 
-#: Finds a transformer: the class's name, and for errors what names it.
-LoadTransformer = Callable[[str, str], MessageTransformer]
+#: Finds a transformer: the class's name, for errors what names it, and the queue.
+LoadTransformer = Callable[[str, str, Dmq], MessageTransformer | JavaDeadTransformer]
 
 #: Characters of a message that one line of the log has at most; what is longer has several.
 _LINE: Final = 12_000
@@ -143,10 +144,12 @@ class DeadMessageQueues:
         return [queue.status() for queue in self._queues]
 
     def _made(self, config: Dmq) -> DeadMessageQueue:
-        transformer: MessageTransformer | None = None
+        transformer: MessageTransformer | JavaDeadTransformer | None = None
         if config.message_transformer_class is not None and (config.enabled or config.built_in):
             transformer = self._load_transformer(
-                config.message_transformer_class, f"dmq {config.name}, message-transformer-class"
+                config.message_transformer_class,
+                f"dmq {config.name}, message-transformer-class",
+                config,
             )
         return DeadMessageQueue(
             self._reactor, config, self._factories, self._connections, transformer, self._log

@@ -19,6 +19,7 @@ from bridge.config.model import BUILT_IN_DMQ_DESTINATION, BUILT_IN_DMQ_NAME, Con
 from bridge.connections.administered import AdministeredFactory, FactoryError
 from bridge.connections.connections import ConnectionKind, ConnectionLender, Connections, Lease
 from bridge.connections.factories import Factories
+from bridge.dead.java_transformer import JavaDeadTransformer
 from bridge.dead.message import Body, Burial, DeadMessage, body_of, headers_of
 from bridge.providers.jms.failures import JavaMissing
 from gateway.messaging.destination import Destination
@@ -115,7 +116,7 @@ class DeadMessageQueue:
         config: Dmq,
         factories: Factories,
         connections: Connections,
-        transformer: MessageTransformer | None,
+        transformer: MessageTransformer | JavaDeadTransformer | None,
         log: Logger,
     ) -> None:
         self.config: Final = config
@@ -211,6 +212,8 @@ class DeadMessageQueue:
                 )
         if self._lender is not None:
             await self._lender.close()
+        if isinstance(self._transformer, JavaDeadTransformer):
+            await self._transformer.close()
 
     def status(self) -> DmqStatus:
         """Return its status."""
@@ -269,7 +272,7 @@ class DeadMessageQueue:
             try:
                 factory, lender = self._factory_and_lender()
                 if body is None:
-                    body = self._body(burial, factory)
+                    body = await self._body(burial, factory)
                 sent = await self._attempt(factory, lender, burial, body)
             except CancelledError:
                 raise
@@ -320,14 +323,14 @@ class DeadMessageQueue:
             await lease.give_back(broken)
         return message
 
-    def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
+    async def _body(self, burial: Burial, factory: AdministeredFactory) -> Body:
         """Return the body: of what the transformer made, or of the original.
 
         Steps 2 and 3 of the sequence.
         """
         whole = not isinstance(burial.dead.message, Unreadable)
         content = (
-            self._transformed(self._transformer, burial.dead, factory)
+            await self._transformed(self._transformer, burial.dead, factory)
             if self._transformer is not None and whole
             else None
         )
@@ -342,24 +345,33 @@ class DeadMessageQueue:
             )
         return body
 
-    def _transformed(
-        self, transformer: MessageTransformer, dead: DeadMessage, factory: AdministeredFactory
+    async def _transformed(
+        self,
+        transformer: MessageTransformer | JavaDeadTransformer,
+        dead: DeadMessage,
+        factory: AdministeredFactory,
     ) -> Message | None:
         """Call the transformer.
 
         Return None, for the original itself, where it fails.
         """
+        source, target = dead.source_provider, factory.product
         try:
-            result = transformed(
-                transformer,
-                BridgeType.JMS,
-                dead.message,
-                read_only=True,
-                charset_name=None,
-                source=dead.source_provider,
-                target=factory.product,
-                properties=self.config.properties or None,
-            )
+            if isinstance(transformer, JavaDeadTransformer):
+                result = await transformer.transform(
+                    dead.message, source, target, self.config.properties
+                )
+            else:
+                result = transformed(
+                    transformer,
+                    BridgeType.JMS,
+                    dead.message,
+                    read_only=True,
+                    charset_name=None,
+                    source=source,
+                    target=target,
+                    properties=self.config.properties or None,
+                )
         except TransformFailed as failed:
             self._log.failure(
                 "dead message queue {queue}: {failed}; message {message_id} of link {link} is kept as it was",

@@ -128,7 +128,12 @@ class Graveyard:
         self.connections = Connections(self.clock)
         bridge = Bridge("test", built_in_dmq=built_in, dmqs=dmqs)
         self.queues = DeadMessageQueues(
-            self.clock, bridge, self.factories, self.connections, load or _none_known, log
+            self.clock,
+            bridge,
+            self.factories,
+            self.connections,
+            lambda name, setting, _: (load or _none_known)(name, setting),
+            log,
         )
 
     def burying(self, dead: DeadMessage | None = None) -> Doing:

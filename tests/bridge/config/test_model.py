@@ -368,6 +368,17 @@ def test_dead_message_queues(old: str, new: str) -> None:
     assert after((old, new)) == Changes(unchanged=("a", "b", "c"), dmqs=True)
 
 
+def test_any_factory_may_run_the_transformer_of_a_dead_message_queue() -> None:
+    given = ('<dmq name="dead"', '<dmq message-transformer-class="java:com.acme.A" name="dead"')
+    text = BEFORE.replace(*given)
+    other = text.replace(
+        '<connection-factory ref-name="there"',
+        '<connection-factory idle-timeout-in-seconds="7" ref-name="there"',
+    )
+    assert text != other
+    assert changes(bridge(text), bridge(other)).dmqs
+
+
 def test_attributes_of_the_bridge() -> None:
     assert after(
         ('<jmsbridge name="mq"', '<jmsbridge name="mq" log-message-transfer="false"')

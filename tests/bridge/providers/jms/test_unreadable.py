@@ -20,6 +20,7 @@ from bridge.config.model import (
     BUILT_IN_DMQ_DESTINATION,
     Bridge,
     ConnectionFactory,
+    Dmq,
     QualityOfService,
 )
 from bridge.connections.administered import AdministeredFactory
@@ -108,7 +109,7 @@ def _no_jvm() -> JavaOptions:
     raise AssertionError("the dead message queue is of the embedded broker")
 
 
-def _no_transformer(name: str, setting: str) -> MessageTransformer:
+def _no_transformer(name: str, setting: str, dmq: Dmq) -> MessageTransformer:
     raise AssertionError(f"{setting} names {name}")
 
 
