@@ -72,7 +72,7 @@ def dead_transformer(
         return load(name, where)
     except Exception as error:
         # The loader says what is wrong in words of its own.
-        if ":" in name or not _of_jms(*_usable(factories, bridge.connection_factories)):
+        if ":" in name:
             raise NoTransformer(str(error)) from error
         try:
             return in_java(name, "in Java")
