@@ -43,6 +43,10 @@ VIEWS: Final = {
     "transactions": ("/console/transactions", "Transactions"),
     "traces": ("/console/traces", "Traces"),
     "try": ("/console/try", "Try it"),
+    "administration": (
+        "/console/administration?user=guest&operation=produce&type=queue&destination=orders",
+        "queue.*.produce.allow.user=*",
+    ),
     "messages": ("/console/messages?name=mq.sys.dmq", "UNDELIVERABLE"),
 }
 REPORT: Final = "journeys"

@@ -226,6 +226,7 @@ def admin_service(
         console(
             reactor,
             settings,
+            configuration.layout,
             bridges,
             broker.broker_of,
             Paging(provider, partial(_clients, bridges), partial(_owners, bridges)),

@@ -36,7 +36,8 @@ Given = Mapping[str, str]
 class Field:
     """What may be filled in before an action is done.
 
-    :param kind: ``text``, ``number``, ``flag`` or ``choice`` of :attr:`choices`.
+    :param kind: ``text``, ``number``, ``flag``, ``password``, which is never shown again, or ``choice``
+        of :attr:`choices`.
     :param help: what it means, a sentence.
     """
 
@@ -61,7 +62,8 @@ class Action:
     :param parameters: what it is about; given by the page that offers it.
     :param fields: what else may be given.
     :param done: says what was done, from the route's answer.
-    :param dry_run: whether the route can say beforehand what it would do.
+    :param dry_run: whether the route can say beforehand what it would do, and
+    :param foreseen: says that, from the route's answer.
     :param parts: parameters that are parts of the path, by the path's names.
     :param operation: more parts of the path, which are the same for each thing.
     :param body: what the route is given, from what is not empty.
@@ -79,6 +81,7 @@ class Action:
     fields: tuple[Field, ...] = ()
     done: Callable[[Any], str] = lambda answer: "Done."
     dry_run: bool = False
+    foreseen: Callable[[Any], str] = lambda answer: _foreseen(answer)
     parts: Mapping[str, str] = field(default_factory=dict)
     operation: Mapping[str, str] = field(default_factory=dict)
     body: Callable[[Given], dict[str, object]] = dict
@@ -164,8 +167,7 @@ class Asked:
                 raise
             self.failed = True
             return refused.text
-        told = f"It would take {self.answer.get('done', 0)} of {self.answer.get('matched', 0)} messages."
-        return told + _left(self.answer)
+        return self.action.foreseen(self.answer)
 
     async def do(self, routes: Routes, asked: AdminRequest) -> str:
         """Do it, and return what was done. :raises Exception: as the route does."""
@@ -243,6 +245,11 @@ def audit_refusal(
 
 def _line(words: Sequence[str]) -> str:
     return " ".join(map(printable, words))
+
+
+def _foreseen(answer: Mapping[str, Any]) -> str:
+    told = f"It would take {answer.get('done', 0)} of {answer.get('matched', 0)} messages."
+    return told + _left(answer)
 
 
 def _left(answer: Mapping[str, Any]) -> str:

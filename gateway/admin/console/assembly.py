@@ -10,6 +10,7 @@ from twisted.logger import Logger
 
 from bridge.manager import BridgeServiceManager
 from gateway.admin.console.actions import ACTIONS
+from gateway.admin.console.administration import administration_actions, administration_views
 from gateway.admin.console.bridges import bridge_views
 from gateway.admin.console.connections import connection_views
 from gateway.admin.console.destinations import destination_views
@@ -28,6 +29,7 @@ from gateway.admin.service.service import Identify, MakePages
 from gateway.admin.service.settings import SESSION_IDLE, SESSION_LIFE, TLS_ENABLED
 from gateway.broker.operator.paging import Paging
 from gateway.broker.operator.views import BrokerView, Totals
+from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings
 from gateway.reactor.clocks import wall_ms
 from gateway.stomp.listeners import Listener
@@ -37,6 +39,7 @@ from gateway.stomp.open_listeners import ListenerView
 def console(
     reactor: Any,
     settings: Settings,
+    layout: Layout,
     bridges: BridgeServiceManager,
     broker: Callable[[Totals], BrokerView],
     paging: Paging,
@@ -69,8 +72,15 @@ def console(
                 *transaction_views(routes, now_ms),
                 *trace_views(routes, now_ms),
                 *trying_views(websockets),
+                *administration_views(routes),
             ],
-            {**ACTIONS, **MESSAGE_ACTIONS, **TRANSACTION_ACTIONS, **TRACE_ACTIONS},
+            {
+                **ACTIONS,
+                **MESSAGE_ACTIONS,
+                **TRANSACTION_ACTIONS,
+                **TRACE_ACTIONS,
+                **administration_actions(layout.varhome, layout.instance),
+            },
             settings[TLS_ENABLED],
             Logger(namespace="gateway.admin"),
         )

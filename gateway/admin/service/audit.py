@@ -39,6 +39,7 @@ _NAMED: Final = (
     "limit",
     "loopback",
     "active",
+    "groups",
     "use_dmq",
     "dry_run",
 )

@@ -17,8 +17,14 @@ from twisted.internet.defer import DeferredLock
 from twisted.logger import Logger
 
 from gateway.broker.operator.administration import AdministrationRefused
-from gateway.broker.security.access import AccessError, AccessRules, read_lists
-from gateway.broker.security.passcodes import is_hash
+from gateway.broker.security.access import (
+    AccessError,
+    AccessRules,
+    Operation,
+    Reason,
+    read_lists,
+)
+from gateway.broker.security.passcodes import hash_passcode, is_hash
 from gateway.broker.security.users import (
     Principal,
     User,
@@ -30,6 +36,7 @@ from gateway.broker.security.users import (
 from gateway.instance import properties
 from gateway.instance.layout import folder_locked, replace
 from gateway.instance.settings_general import BRIDGE_ADMIN_PASSWORD
+from gateway.messaging.destination import Destination
 from gateway.reactor.deferreds import alone_on_thread, deferred
 
 T = TypeVar("T")
@@ -47,6 +54,36 @@ class UserChange:
     hash: str = ""
     active: bool = True
     loopback: bool = False
+
+
+@dataclass(frozen=True, repr=False)
+class UserUpdate:
+    """What is to change of a user; None stays as it is.
+
+    :param passcode: "" stays as it is.
+    """
+
+    groups: Sequence[str] | None = None
+    passcode: str = ""
+    active: bool | None = None
+    loopback: bool | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a user may do, and why.
+
+    :param known: whether the users file has the user.
+    :param active: whether the user may connect at all.
+    :param reasons: by what is asked: ``connect``, the operation, and ``create``, which is asked, too,
+        where it is by that use that the destination is there.
+    """
+
+    user: str
+    groups: Sequence[str]
+    known: bool
+    active: bool
+    reasons: Mapping[str, Reason]
 
 
 class Accounts:
@@ -110,11 +147,93 @@ class Accounts:
             done="made" if new else "changed",
             asker=asker,
         )
-        if change.name != self._standing or not change.hash:
+        return self._notes(change.name, change.hash)
+
+    @deferred
+    async def add_user(
+        self, asker: str, name: str, passcode: str, groups: Sequence[str], loopback: bool
+    ) -> None:
+        """Add a user, as ``imqusermgr add`` does.
+
+        :param asker: as of :meth:`put_user`.
+        :param loopback: whether the user may connect from this machine only.
+        """
+        hash = await self._hashed(passcode)
+
+        def add(users: dict[str, User]) -> bool:
+            if name in users:
+                raise AdministrationRefused(f"user '{name}' exists")
+            users[name] = _checked(UserChange(name, groups, hash, True, loopback), None)
+            return True
+
+        await self._edited(asker, add)
+        self._log.info("user '{name}' is made by administrator {asker}", name=name, asker=asker)
+
+    @deferred
+    async def update_user(self, asker: str, name: str, update: UserUpdate) -> Sequence[str]:
+        """Change a user, as ``imqusermgr update`` does.
+
+        :param asker: as of :meth:`put_user`.
+        :returns: as :meth:`put_user`.
+        """
+        hash = await self._hashed(update.passcode) if update.passcode else ""
+
+        def change(users: dict[str, User]) -> bool:
+            old = users.get(name)
+            if old is None:
+                raise AdministrationRefused(f"there is no user '{name}'")
+            groups = sorted(old.groups) if update.groups is None else update.groups
+            active = old.active if update.active is None else update.active
+            loopback = old.loopback if update.loopback is None else update.loopback
+            users[name] = _checked(UserChange(name, groups, hash, active, loopback), old)
+            return False
+
+        await self._edited(asker, change)
+        self._log.info("user '{name}' is changed by administrator {asker}", name=name, asker=asker)
+        return self._notes(name, hash)
+
+    async def _hashed(self, passcode: str) -> str:
+        if not passcode:
+            raise AdministrationRefused("the passcode is empty")
+        return await self._on_thread(lambda: hash_passcode(passcode))
+
+    def _notes(self, name: str, hash: str) -> Sequence[str]:
+        if name != self._standing or not hash:
             return ()
         return (
-            f"links connect as '{change.name}' with {BRIDGE_ADMIN_PASSWORD.name} of the passfile: see that it is the passcode of this hash",
+            f"links connect as '{name}' with {BRIDGE_ADMIN_PASSWORD.name} of the passfile: see that it is the passcode of this hash",
         )
+
+    @deferred
+    async def judged(
+        self,
+        user: str,
+        groups: Sequence[str] | None,
+        operation: Operation,
+        destination: Destination,
+    ) -> Judged:
+        """Return whether a user may do something with a destination, and why.
+
+        :param groups: None for those of the users file.
+        """
+
+        def judge() -> Judged:
+            known = read_users(self._users).get(user)
+            rules = AccessRules(self._rules)
+            rules.load()
+            mine = frozenset(groups or ())
+            if groups is None and known is not None:
+                mine = known.groups
+            principal = Principal(user, mine)
+            reasons = {"connect": rules.connecting(principal)}
+            reasons[operation.value] = rules.reason(principal, operation, destination)
+            create = rules.reason(principal, Operation.CREATE, destination)
+            reasons.setdefault(Operation.CREATE.value, create)
+            return Judged(
+                user, sorted(mine), known is not None, known is None or known.active, reasons
+            )
+
+        return await self._on_thread(judge)
 
     @deferred
     async def delete_user(self, asker: str, name: str) -> None:
@@ -137,28 +256,44 @@ class Accounts:
         return await self._on_thread(lambda: read_lists(self._rules.read_bytes(), self._rules))
 
     @deferred
-    async def change_rules(self, asker: str, changes: Mapping[str, Sequence[str] | None]) -> None:
+    async def change_rules(
+        self,
+        asker: str,
+        changes: Mapping[str, Sequence[str] | None],
+        *,
+        dry_run: bool = False,
+    ) -> None:
         """Change access rules, all of them or none.
 
         :param asker: as of :meth:`put_user`.
         :param changes: the names of each rule by its left side; None removes the rule.
+        :param dry_run: only check them.
         """
 
         def change() -> None:
             with folder_locked(self._rules.parent):
+                before = self._rules.read_bytes()
+                there = read_lists(before, self._rules)
+                for side, names in changes.items():
+                    if names is None and side not in there:
+                        raise AdministrationRefused(f"there is no rule {side} to remove")
                 data = properties.rewritten(
-                    self._rules.read_bytes(),
+                    before,
                     {
                         side: None if names is None else ",".join(names)
                         for side, names in changes.items()
                     },
                 )
                 self._check_stays(asker, read_users(self._users), data)
-                replace(self._rules, data)
+                if not dry_run:
+                    replace(self._rules, data)
 
-        if "version" in changes:
-            raise AdministrationRefused("version is no access rule")
+        for side in ("version", ""):
+            if side in changes:
+                raise AdministrationRefused(f"{side or 'an empty text'} is no access rule")
         await self._on_thread(change)
+        if dry_run:
+            return
         self._read_again()
         self._log.info(
             "access rules are changed by administrator {asker}: {rules}",

@@ -95,6 +95,30 @@ class AccessError(LineError):
     """The access control file cannot be used."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something is allowed or denied.
+
+    :param rule: the left side of the rule that decides; "" where none does.
+    :param names: that rule's.
+    :param text: a sentence, where it is not a rule of the file that decides.
+    """
+
+    allowed: bool
+    rule: str = ""
+    names: tuple[str, ...] = ()
+    text: str = ""
+
+
+#: What decides where no rule of the file does.
+_NO_RULE: Final = Reason(False, text="No rule allows it, and what nothing allows is denied.")
+_TEMPORARY: Final = Reason(True, text="Only its creator consumes from a temporary destination.")
+_ADVISORY: Final = Reason(
+    False,
+    text="Advisory topics are for consumers of the group admin, unless a rule names them.",
+)
+
+
 @dataclass(slots=True)
 class _Rule:
     """All lines about one operation on one name."""
@@ -116,6 +140,20 @@ class _Rule:
                 return False
             if not allowed.isdisjoint(names):
                 return True
+        return None
+
+    def reason(self, principal: Principal) -> tuple[bool, str, frozenset[str]] | None:
+        """Return what decides, as :meth:`decide` does: verdict, side and names."""
+        for names, kind, allowed, denied in (
+            ({principal.name}, "user", self.allow_user, self.deny_user),
+            (principal.groups, "group", self.allow_group, self.deny_group),
+            ({_ALL}, "user", self.allow_user, self.deny_user),
+            ({_ALL} if principal.groups else (), "group", self.allow_group, self.deny_group),
+        ):
+            if not denied.isdisjoint(names):
+                return False, f"deny.{kind}", denied
+            if not allowed.isdisjoint(names):
+                return True, f"allow.{kind}", allowed
         return None
 
 
@@ -144,6 +182,33 @@ class _Rules:
         ]
         verdicts = (rule.decide(principal) for rule in found if rule)
         return next((verdict for verdict in verdicts if verdict is not None), None)
+
+    def reason(
+        self, principal: Principal, name: str, form: str, *, advisory: bool
+    ) -> Reason | None:
+        """Return what decides, as :meth:`decide` does; None where no rule does.
+
+        :param form: a rule's left side, with the rule's name and its end in braces.
+        :param advisory: as :meth:`decide_advisory` does.
+        """
+        if advisory:
+            found = [name] + [
+                each
+                for each in self.named
+                if each.startswith(ADVISORY) and _pattern(each)(name) and each != name
+            ]
+        else:
+            fitting = [rule for fits, rule in self.patterns if fits(name)]
+            names = {id(rule): each for each, rule in self.named.items()}
+            found = [] if name == _ALL else [name]
+            found += [*(names[id(rule)] for rule in fitting), _ALL]
+        for each in found:
+            rule = self.named.get(each)
+            decided = None if rule is None else rule.reason(principal)
+            if decided is not None:
+                allowed, side, listed = decided
+                return Reason(allowed, form.format(name=each, side=side), tuple(sorted(listed)))
+        return None
 
     def decide_every(self, principal: Principal, pattern: str) -> bool:
         """Whether all names that a pattern covers are allowed.
@@ -261,6 +326,32 @@ class AccessRules:
             if operation is not Operation.CONSUME or ADMIN_GROUP not in principal.groups:
                 return False
         return rules.decide(principal, destination.name)
+
+    def connecting(self, principal: Principal, service: str = "NORMAL") -> Reason:
+        """Return why the user may connect or not, as :meth:`may_connect`."""
+        rules = self._table.get(("connection", ""), _NOTHING)
+        form = "connection.{name}.{side}"
+        return rules.reason(principal, service, form, advisory=False) or _NO_RULE
+
+    def reason(
+        self, principal: Principal, operation: Operation, destination: Destination
+    ) -> Reason:
+        """Return why the user may do that or not, as :meth:`allows`."""
+        if destination.temporary and operation is not Operation.PRODUCE:
+            return _TEMPORARY
+        resource = _RESOURCES[destination.kind]
+        rules = self._table.get((resource, operation.value), _NOTHING)
+        if operation is Operation.CREATE:
+            form = f"{resource}.create.{{side}}"
+            return rules.reason(principal, "", form, advisory=False) or _NO_RULE
+        form, name = f"{resource}.{{name}}.{operation.value}.{{side}}", destination.name
+        if resource == "topic" and name.startswith(ADVISORY):
+            found = rules.reason(principal, name, form, advisory=True)
+            if found is not None:
+                return found
+            if operation is not Operation.CONSUME or ADMIN_GROUP not in principal.groups:
+                return _ADVISORY
+        return rules.reason(principal, name, form, advisory=False) or _NO_RULE
 
     def allows_any(
         self,

@@ -430,3 +430,49 @@ def test_the_rules_for_dead_messages_that_a_new_file_suggests(file: Path) -> Non
         ]
         for principal, destination in ((ALICE, dead), (ADMIN, dead), (ALICE, other))
     ] == [[False, False, False], [True, True, False], [True, True, True]]
+
+
+_SIDES = st.sampled_from(["allow.user", "deny.user", "allow.group", "deny.group"])
+_QUEUE_RULES = st.builds(
+    "queue.{}.{}.{}".format,
+    st.sampled_from(["*", "q", "a.b"]),
+    st.sampled_from(["produce", "consume", "browse"]),
+    _SIDES,
+)
+_TOPIC_RULES = st.builds(
+    "topic.{}.{}.{}".format,
+    st.sampled_from(["*", "a.b", "a.*", "a.>", "**.b", "ActiveMQ.Advisory.>"]),
+    st.sampled_from(["produce", "consume"]),
+    _SIDES,
+)
+_CREATE_RULES = st.builds("{}.create.{}".format, st.sampled_from(["queue", "topic"]), _SIDES)
+_CONNECTING = st.builds(
+    "connection.{}.{}".format, st.sampled_from(["NORMAL", "ADMIN", "*"]), _SIDES
+)
+_LISTS = st.sampled_from(["*", "alice", "staff", "interns,bob", "admin", ""])
+
+
+@given(
+    st.dictionaries(
+        st.one_of(_QUEUE_RULES, _TOPIC_RULES, _CREATE_RULES, _CONNECTING), _LISTS, max_size=8
+    )
+)
+def test_the_reason_of_each_verdict_is_a_rule_that_says_so(lines: dict[str, str]) -> None:
+    access = AccessRules(Path("rules"))
+    access.use((VERSION + "\n".join(f"{side}={names}" for side, names in lines.items())).encode())
+    places = [Queue("q"), Queue("a.b"), Topic("a.b"), Topic("ActiveMQ.Advisory.Queue")]
+    for principal in (ALICE, BOB, LONER, ADMIN):
+        found = [
+            (access.reason(principal, operation, place), access.allows(principal, operation, place))
+            for operation, place in product(Operation, places)
+        ]
+        found += [
+            (access.connecting(principal, service), access.may_connect(principal, service))
+            for service in ("NORMAL", "ADMIN")
+        ]
+        for reason, allowed in found:
+            assert reason.allowed == allowed
+            assert bool(reason.rule) != bool(reason.text)
+            if reason.rule:
+                assert f".{'allow' if allowed else 'deny'}." in reason.rule
+                assert sorted(filter(None, lines[reason.rule].split(","))) == list(reason.names)
