@@ -2,7 +2,7 @@
 
 :mod:`tests.pages` runs all blocks of a page, in their order; other tests that run some are in
 :data:`RUN` and :data:`tests.pages.declared.ELSEWHERE`. The others are read here by the parser that reads them in earnest:
-commands by the command, settings by the gateway, XML by the DTD. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
+commands by the command, XML by the DTD. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
 
 ``python -m tests.test_documented_blocks`` prints how many blocks of each page are run, read and neither.
 """
@@ -27,8 +27,6 @@ from certs import command as imqkeytool
 from gateway import dbmgr
 from gateway.admin.cli import imqbridgemgr, imqcmd
 from gateway.broker.security import usermgr
-from gateway.configuration import read_settings
-from gateway.instance.layout import Layout
 from gateway.tap import Options
 from pipeline import command as gateway_pipeline
 from tests.documented_blocks import COMMANDS, PAGES, ROOT, Block, blocks
@@ -67,9 +65,6 @@ NOT_READ: Final[dict[tuple[str, str], str]] = {
     ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): INSTALLS,
     ("cookbook", "java -Dactivemq.home=/usr/share/activemq -Dactivemq.base=/tm"): SERVICE,
     ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): OTHERS,
-    ("exactly_once", "link orders is transacted, and cannot be: its target, connec"): SHOWN,
-    ("exactly_once", "------------------------------------------------------------"): SHOWN,
-    ("exactly_once", "Quality of Service       ONCE_AND_ONLY_ONCE"): SHOWN,
     ("from_openmq", "keytool -exportcert -rfc -keystore old/etc/keystore -alias A"): SHELL,
     ("pipeline", "cd \"$(python -c 'import pipeline, os; print(os.path.dirname("): SHELL,
     ("pipeline_reconcile", "openssl pkeyutl -verify -pubin -inkey reconcile.pub -rawin -"): SHELL,
@@ -122,7 +117,6 @@ UNDERSTOOD: Final = "no broker answers at 127.0.0.1:1|expected a file that can b
 #: What else is read: targets of the Makefile, extras of the package, and files of the checkout.
 READ: Final = (*COMMANDS, "make", "pip", ".venv/bin/python")
 SYNOPSIS: Final = re.compile(r"\[options\]|\.\.\.\]|\[--")
-SETTING: Final = re.compile(r"(?:-D)?imq\.[\w.-]+=.*")
 
 
 def program(line: str) -> str:
@@ -132,7 +126,6 @@ def program(line: str) -> str:
 
 def kind(block: Block) -> str:
     """Return how a block is read; "" if it is not."""
-    lines = [line for line in block.text.splitlines() if line.strip() and line[0] != "#"]
     name = (block.page, block.first)
     if block.language != "file" and (
         name in declared.ELSEWHERE
@@ -143,8 +136,6 @@ def kind(block: Block) -> str:
         return ""
     if (block.page, block.language) in RUN or block.language == "file":
         return "run"
-    if lines and all(SETTING.fullmatch(line) for line in lines):
-        return "settings"
     if any(program(line) in READ for line in block.typed):
         return "synopsis" if SYNOPSIS.search(block.text) else "commands"
     if re.match(r"(?s)<(?!varhome)(?!.*\.\.\.).*(?:/>|</[\w-]+>)$", block.text):
@@ -185,20 +176,6 @@ def test_the_tests_that_run_it_are_there(block: Block) -> None:
     assert (ROOT / file).exists()
     assert not name or f"\ndef {name}(" in (ROOT / file).read_text("utf-8")
     assert block.language != "file" or (ROOT / "docs" / path).exists()
-
-
-@pytest.mark.parametrize("block", of("settings"))
-def test_settings_are_known(block: Block, tmp_path: Path) -> None:
-    layout = Layout(tmp_path, "one")
-    layout.create()
-    lines = [
-        re.sub("^-D", "", line)
-        for line in block.text.splitlines()
-        if SETTING.fullmatch(line) and not re.search("password|imq.cluster.url", line)
-    ]
-    layout.settings.write_text("".join(f"{line}\n" for line in lines))
-    _, *rest = read_settings(layout, [])
-    assert [each for each in rest if each and "no effect" in str(each)] == []
 
 
 @pytest.mark.parametrize("block", of("commands"))

@@ -10,6 +10,7 @@ PAGES: Final = (
     "amqp",
     "bridgemgr",
     "console",
+    "exactly_once",
     "first_bridge",
     "from_hornetq",
     "front",
@@ -49,6 +50,10 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "installation",
         "systemctl enable --now stomp-gateway.socket",
     ): "tests/packaging/test_debian.py",
+    (
+        "exactly_once",
+        "------------------------------------------------------------",
+    ): "tests/gateway/admin/test_render.py::test_the_page_has_transactions_as_they_are_shown",
     ("high_availability", "standing by: east owns broker orders since 2026-11-26 11:44:"): STANDBY,
     ("high_availability", "$ curl -s http://west:7680/ready"): STANDBY,
     ("high_availability", "Broker ID    Cluster ID    Process    State      Owner Since"): STANDBY,

@@ -75,11 +75,13 @@ class Reader(Terminal):
 
         def look(text: str) -> None:
             for line in text.splitlines():
-                self._logged(line)
+                self.logs(line)
 
         self._next = look
 
-    def _logged(self, line: str) -> None:
+    def logs(self, line: str) -> None:
+        """Wait until the gateway's log has a line."""
+
         def log() -> str:
             return self.there(self._gateway.said + self._gateway.log)
 

@@ -24,6 +24,7 @@ from gateway.admin.cli.render_bridges import (
 )
 from gateway.admin.cli.watch import view
 from gateway.admin.service.requests import plain
+from tests.documented_blocks import shown
 
 
 def as_answered(value: object) -> Mapping[str, Any]:
@@ -233,3 +234,37 @@ def test_why_a_branch_waits_is_said_where_it_is_known() -> None:
         ]
     )
     assert "there: WAITING (not known at the broker asked last), there: WAITING\n" in shown
+
+
+def test_the_page_has_transactions_as_they_are_shown() -> None:
+    minute = 60_000
+
+    def branch(name: str, state: str, configured: bool = True) -> dict[str, object]:
+        return {"ref_name": name, "configured": configured, "state": state, "reason": ""}
+
+    given = [
+        (
+            "10000000031aa",
+            "HEURISTIC",
+            (26 * 60 + 23) * minute + 20_000,
+            [branch("here", "COMMITTED"), branch("old", "HEURISTIC_ROLLBACK", configured=False)],
+        ),
+        (
+            "2000000002c51",
+            "WAITING",
+            72 * minute + 1_000,
+            [branch("here", "COMMITTED"), branch("activemq", "WAITING")],
+        ),
+        ("3000000000017", "ACTIVE", 12_000, [branch("here", "ACTIVE")]),
+    ]
+    transactions = [
+        {
+            "id": number,
+            "state": state,
+            "age_ms": age,
+            "decision": "" if state == "ACTIVE" else "COMMIT",
+            "branches": branches,
+        }
+        for number, state, age, branches in given
+    ]
+    assert transactions_table(transactions).rstrip("\n") == shown("exactly_once", "-----")
