@@ -2,7 +2,7 @@
 
 :mod:`tests.pages` runs all blocks of a page, in their order; other tests that run some are in
 :data:`RUN` and :data:`tests.pages.declared.ELSEWHERE`. The others are read here by the parser that reads them in earnest:
-commands by the command, XML by the DTD. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
+commands by the command. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
 
 ``python -m tests.test_documented_blocks`` prints how many blocks of each page are run, read and neither.
 """
@@ -20,9 +20,7 @@ from typing import Any, Final
 
 import click
 import pytest
-from lxml import etree
 
-from bridge.config.document import declarations
 from certs import command as imqkeytool
 from gateway import dbmgr
 from gateway.admin.cli import imqbridgemgr, imqcmd
@@ -52,20 +50,12 @@ FILES: Final = {
 }
 
 SHOWN: Final = "what a program prints"
-DRAWN: Final = "a drawing in text"
-INSTALLS: Final = "installs packages, or needs them made"
-SERVICE: Final = "starts a service of the machine"
 CLUSTER: Final = "needs a cluster"
-OTHERS: Final = "a file of another program"
 SHELL: Final = "several programs, some of which are others'"
 SPARK: Final = "a part of a program with Spark"
 #: Blocks that no test reads: the page, the first line, the reason.
 NOT_READ: Final[dict[tuple[str, str], str]] = {
     **{each: why for each, why in declared.NOT_RUN.items() if why != declared.SYNTAX},
-    ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): INSTALLS,
-    ("cookbook", "java -Dactivemq.home=/usr/share/activemq -Dactivemq.base=/tm"): SERVICE,
-    ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): OTHERS,
-    ("from_openmq", "keytool -exportcert -rfc -keystore old/etc/keystore -alias A"): SHELL,
     ("pipeline", "cd \"$(python -c 'import pipeline, os; print(os.path.dirname("): SHELL,
     ("pipeline_reconcile", "openssl pkeyutl -verify -pubin -inkey reconcile.pub -rawin -"): SHELL,
     ("pipeline_cluster", "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar"): CLUSTER,
@@ -138,8 +128,6 @@ def kind(block: Block) -> str:
         return "run"
     if any(program(line) in READ for line in block.typed):
         return "synopsis" if SYNOPSIS.search(block.text) else "commands"
-    if re.match(r"(?s)<(?!varhome)(?!.*\.\.\.).*(?:/>|</[\w-]+>)$", block.text):
-        return "xml"
     if block.language == "python" or block.page == "pipeline_tables":
         return "python"
     return ""
@@ -256,16 +244,6 @@ def _dashed(text: str) -> set[str]:
 @pytest.mark.parametrize("block", of("python"))
 def test_python_is_python(block: Block) -> None:
     ast.parse(block.text)
-
-
-@pytest.mark.parametrize("block", of("xml"))
-def test_each_element_and_attribute_is_declared(block: Block) -> None:
-    text = re.sub(r"<[?!](?:xml|DOCTYPE).*?>", "", block.text)
-    declared = declarations()
-    # The start of an element may stand alone.
-    page = etree.fromstring(f"<page>{text}</page>", etree.XMLParser(recover=True))
-    for element in page.iterdescendants(tag=etree.Element):
-        assert set(element.attrib) <= set(declared[str(element.tag)].attributes), element.tag
 
 
 def table() -> str:

@@ -13,6 +13,7 @@ PAGES: Final = (
     "exactly_once",
     "first_bridge",
     "from_hornetq",
+    "from_openmq",
     "front",
     "groups",
     "high_availability",
@@ -37,6 +38,9 @@ SYNTAX: Final = "a synopsis"
 DRAWN: Final = "a drawing"
 #: What README has, too, is run there.
 OF_README: Final = "tests/pages/test_pages.py::test_it_works_as_it_is_written"
+COOKBOOK: Final = (
+    "tests/end_to_end/test_cookbook.py::test_the_brokers_are_those_that_the_book_starts"
+)
 STANDBY: Final = "tests/takeover/test_takeover.py::test_what_processes_say_of_themselves"
 BRIDGES: Final = "tests/takeover/test_bridges.py"
 #: Which other test runs a block: the page, the first line, the test's file, and with ``::`` its name.
@@ -50,6 +54,11 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "installation",
         "systemctl enable --now stomp-gateway.socket",
     ): "tests/packaging/test_debian.py",
+    ("cookbook", "make run                                    # once; Ctrl-C ends i"): OF_README,
+    ("cookbook", "python3 -m venv ~/gateway"): "tests/test_wheel.py",
+    ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): COOKBOOK,
+    ("cookbook", "java -Dactivemq.home=/usr/share/activemq -Dactivemq.base=/tm"): COOKBOOK,
+    ("cookbook", "stomp.listeners.tcp.1 = 127.0.0.1:61713"): COOKBOOK,
     (
         "exactly_once",
         "------------------------------------------------------------",

@@ -244,6 +244,8 @@ class Terminal(Machine):
             text=True,
             timeout=PATIENCE,
             check=False,
+            # Without a terminal of its own what asks for a password reads what is typed.
+            start_new_session=True,
         )
         self.said += done.stdout
         return done.returncode
