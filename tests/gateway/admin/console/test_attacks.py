@@ -23,6 +23,7 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from gateway.admin.console.live import MOST_OF_SESSION
+from tests.chromium import Browser
 from tests.crash.waiting import until
 from tests.gateway.admin.console.crowded import Others
 from tests.gateway.admin.console.serving import SHOP, Pages, Served, client, serving
@@ -42,13 +43,31 @@ _MOST_WAIT_S: Final = 0.5
 PAYLOAD: Final = "'\"><img src=x onerror=evil=1><svg onload=evil=1><script>evil=1<\\/script>"
 
 
+#: The same as the name of a file, which has no slash; and of a user and its group.
+FILE: Final = "'\"><img src=x onerror=evil=1><svg onload=evil=1>"
+USER: Final = f"u{FILE}"
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(
-        tmp_path_factory.mktemp("console"),
-        {"shop": SHOP.replace('name="away"', f'name="{html.escape(PAYLOAD)}"')},
-        {"imq.journal.level": "all"},
-    ) as found:
+    folder = tmp_path_factory.mktemp("files")
+    # No bridge can be made of this one, and the other's factory has no such certificate: both say
+    # which file that is.
+    broken = folder / f"{FILE}.xml"
+    broken.write_text("<jmsbridge>")
+    certificate = html.escape(str(folder / f"{FILE}.pem"))
+    shop = SHOP.replace('name="away"', f'name="{html.escape(PAYLOAD)}"').replace(
+        'lookup-name="stomp://127.0.0.1:{port}"/>',
+        'lookup-name="stomp+tls://127.0.0.1:{port}">'
+        f'<property name="stomp.ca" value="{certificate}"/></connection-factory>',
+    )
+    settings = {
+        "imq.journal.level": "all",
+        "imq.bridge.activelist": "stomp,shop,broken",
+        "imq.bridge.broken.type": "jms",
+        "imq.bridge.broken.xmlurl": str(broken),
+    }
+    with serving(tmp_path_factory.mktemp("console"), {"shop": shop}, settings) as found:
         yield found
 
 
@@ -113,7 +132,12 @@ def test_a_payload_is_only_text_in_every_view(pages: Pages, served: Served) -> N
     """One payload is the text of everything that a client or a file can name."""
     name = f"x{PAYLOAD}"
     id = dead(served, name, PAYLOAD, colour=PAYLOAD, **{"correlation-id": PAYLOAD, "type": PAYLOAD})
-    with client(served, **{"client-id": PAYLOAD}) as evil:
+    admin = Operator(served, "admin")
+    user = {"name": USER, "groups": f"viewer,{FILE}", "password": "evil", "again": "evil"}
+    assert "is added." in admin.send("act/add-user", **user).text
+    rule = {"rule": f"queue.{FILE}.produce.allow.user", "names": USER}
+    assert "The rules are changed" in admin.send("act/change-rule", **rule).text
+    with client(served, login=USER, passcode="evil", **{"client-id": PAYLOAD}) as evil:
         evil.put(f"/queue/{name}", PAYLOAD, colour=PAYLOAD, **{"correlation-id": PAYLOAD})
         evil.subscribe(
             f"/topic/{name}",
@@ -127,7 +151,6 @@ def test_a_payload_is_only_text_in_every_view(pages: Pages, served: Served) -> N
             selector="a <> '<img src=x>'",
         )
         evil.message()
-        admin = Operator(served, "admin")
         paused = {"type": "queue", "name": name, "pause": "ALL"}
         assert "Done." in admin.send("act/pause", **paused).text
         assert (
@@ -136,6 +159,7 @@ def test_a_payload_is_only_text_in_every_view(pages: Pages, served: Served) -> N
         )
         number = re.search(r"connection\?id=(\d+)", page(served, "connections", text="onerror"))
         assert number is not None
+        texts: dict[str, str] = {}
         for path in (
             "",
             f"destinations?{urlencode({'text': PAYLOAD})}",
@@ -160,6 +184,11 @@ def test_a_payload_is_only_text_in_every_view(pages: Pages, served: Served) -> N
             "transactions",
             "traces",
             f"try?{urlencode({'destination': name})}",
+            "administration",
+            f"administration?{urlencode({'user': USER, 'of': FILE, 'type': 'queue', 'operation': 'produce', 'destination': FILE})}",
+            f"act/delete-user?{urlencode({'name': USER})}",
+            f"act/user-groups?{urlencode({'name': USER, 'groups': FILE})}",
+            f"act/change-rule?{urlencode({'rule': PAYLOAD, 'names': FILE})}",
             f"act/purge?{urlencode({'type': 'queue', 'name': name, 'selector': PAYLOAD})}",
             f"act/move-msg?{urlencode({'name': name, 'chosen': PAYLOAD, 'to': PAYLOAD})}",
             quote(PAYLOAD),
@@ -174,6 +203,42 @@ def test_a_payload_is_only_text_in_every_view(pages: Pages, served: Served) -> N
             assert [each for each in pages.browser.console if "Content Security" in each] == [], (
                 path
             )
+            texts[path] = pages.browser.run("document.body.innerText")
+    # All of these were there to be seen.
+    for path, what in (
+        ("bridges", f"{FILE}.xml"),
+        ("bridges", f"{FILE}.pem"),
+        ("", f"{FILE}.xml"),
+        ("administration", USER),
+        (f"connections?{urlencode({'text': PAYLOAD})}", USER),
+    ):
+        assert what in texts[path], path
+
+
+def test_a_user_whose_name_is_a_script_sees_it_as_text(chromium: Browser, served: Served) -> None:
+    admin = Operator(served, "admin")
+    name = f"logs in {FILE}"
+    user = {"name": name, "groups": f"viewer,{FILE}", "password": "evil", "again": "evil"}
+    assert "is added." in admin.send("act/add-user", **user).text
+    pages = Pages(chromium, served)
+    chromium.forget_cookies()
+    pages.go("/console/login")
+    # First with a wrong password: the name is in the form again.
+    pages.fill(user=name, password="wrong")
+    chromium.click("button.main")
+    pages.until_text("wrong user or password")
+    assert chromium.run("document.querySelector('[name=user]').value") == name
+    pages.fill(password="evil")
+    chromium.click("button.main")
+    chromium.until("location.pathname === '/console/'")
+    pages.ready()
+    assert name in pages.text("header")
+    assert chromium.run(
+        "[typeof evil, document.querySelectorAll('[onerror], [onload]').length]"
+    ) == [
+        "undefined",
+        0,
+    ]
 
 
 # --- streams
