@@ -45,6 +45,12 @@ _KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 #: What may stand in a literal text of more than one line.
 _LITERAL: Final = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
+#: A name that needs no quotes.
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+#: A key, quoted or not, and the equals sign behind it.
+_KEY: Final = re.compile(r"""\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_.\s-])+=""")
+#: What begins and ends texts of more than one line.
+_SEVERAL_LINES: Final = ("'''", '"""')
 _BEGINNING: Final = (
     "What this instance has; see 'imqcmd plan FILE' and 'imqcmd apply FILE'.",
     "Keep it to yourself: hashes of passcodes can be guessed at by those who have them.",
@@ -189,26 +195,71 @@ def read(text: str, origin: str) -> Declaration:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DeclarationRefused(f"{origin}: expected TOML: {error}") from None
-    return _Reader(origin).declaration(found)
+    return _Reader(text, origin).declaration(found)
+
+
+def places(text: str) -> dict[tuple[str, ...], int]:
+    """Return the lines of a file's tables and keys, from 1, by their paths.
+
+    :mod:`tomllib` tells none. For problems only: of unusual forms it may know none.
+
+    :param text: what :mod:`tomllib` can read.
+    """
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    ends_with = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if ends_with:
+            if ends_with in line:
+                ends_with = ""
+            continue
+        if line.lstrip().startswith("["):
+            table = path = _path(line)
+        elif key := _KEY.match(line):
+            path = (*table, *_path(f"{key[0]} 0"))
+            value = line[key.end() :].lstrip()[:3]
+            if value in _SEVERAL_LINES and line.count(value) == 1:
+                ends_with = value
+        else:
+            continue
+        for length in range(1, len(path) + 1):
+            found.setdefault(path[:length], number)
+    return found
+
+
+def _path(line: str) -> tuple[str, ...]:
+    """Return the path of a line of TOML; empty where it is no whole one."""
+    try:
+        found: object = tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return ()
+    path = []
+    while isinstance(found, dict) and found:
+        ((name, found),) = found.items()
+        path.append(name)
+    return tuple(path)
 
 
 class _Reader:
     """Reads what TOML has given, and gathers what is wrong."""
 
-    def __init__(self, origin: str) -> None:
+    def __init__(self, text: str, origin: str) -> None:
+        self._text: Final = text
         self._origin: Final = origin
-        self._problems: list[str] = []
+        #: With the lines, 0 for those of no line.
+        self._problems: list[tuple[int, str]] = []
+        self._places: dict[tuple[str, ...], int] | None = None
         self._notes: list[str] = []
 
     def declaration(self, found: Mapping[str, Any]) -> Declaration:
         if found.get("format") != FORMAT:
-            self._wrong("format", f"expected format = {FORMAT}")
+            self._wrong(("format",), f"expected format = {FORMAT}")
         for name in found.keys() - {"format", *SECTIONS}:
-            self._wrong(name, f"unknown; expected one of {', '.join(SECTIONS)}")
+            self._wrong((name,), f"unknown; expected one of {', '.join(SECTIONS)}")
         access = {
             side: sorted(names)
             for side, names in self._section(found, "access").items()
-            if self._is(f'access."{side}"', names, _is_texts, "a list of names")
+            if self._is(("access", side), names, _is_texts, "a list of names")
         }
         destinations = {
             (kind, name): self._properties(kind, name, properties)
@@ -218,14 +269,27 @@ class _Reader:
         users = {name: self._user(name, table) for name, table in self._tables(found, "user")}
         bridges = {name: self._bridge(name, table) for name, table in self._tables(found, "bridge")}
         if self._problems:
-            raise DeclarationRefused("\n".join(self._problems))
+            raise DeclarationRefused("\n".join(text for _, text in sorted(self._problems)))
         sections = frozenset(found) & set(SECTIONS)
         return Declaration(access, users, destinations, bridges, sections, self._notes)
 
-    def _wrong(self, where: str, what: str) -> None:
-        self._problems.append(f"{self._origin}: {where}: {what}")
+    def _wrong(self, where: tuple[str, ...], what: str, at: str = "") -> None:
+        """Note a problem.
 
-    def _is(self, where: str, value: object, check: Callable[[Any], bool], expected: str) -> bool:
+        :param at: the key in that table, for its line.
+        """
+        if self._places is None:
+            self._places = places(self._text)
+        path = (*where, at) if at else where
+        lines = (self._places.get(path[:length], 0) for length in range(len(path), 0, -1))
+        line = next(filter(None, lines), 0)
+        place = f"{self._origin}:{line}" if line else self._origin
+        name = ".".join(each if _BARE.fullmatch(each) else f'"{each}"' for each in where)
+        self._problems.append((line, f"{place}: {name}: {what}"))
+
+    def _is(
+        self, where: tuple[str, ...], value: object, check: Callable[[Any], bool], expected: str
+    ) -> bool:
         right = check(value)
         if not right:
             self._wrong(where, f"expected {expected}")
@@ -233,13 +297,13 @@ class _Reader:
 
     def _section(self, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         table = found.get(name, {})
-        return table if self._is(name, table, _is_table, "a table") else {}
+        return table if self._is((name,), table, _is_table, "a table") else {}
 
     def _tables(self, found: Mapping[str, Any], name: str) -> list[tuple[str, Any]]:
         return [
             (each, table)
             for each, table in self._section(found, name).items()
-            if self._is(f"{name}.{each}", table, _is_table, "a table")
+            if self._is((name, each), table, _is_table, "a table")
         ]
 
     def _properties(self, kind: str, name: str, table: Mapping[str, Any]) -> dict[str, str]:
@@ -250,13 +314,13 @@ class _Reader:
         try:
             kept, notes = administered_properties.check(Destination(_KINDS[kind], name), given)
         except PropertyRefused as error:
-            self._wrong(f"{kind}.{name}", str(error))
+            self._wrong((kind, name), str(error), error.name)
             return {}
         self._notes += [f"{kind}.{name}: {note}" for note in notes]
         return kept
 
     def _user(self, name: str, table: Mapping[str, Any]) -> DeclaredUser:
-        where = f"user.{name}"
+        where = ("user", name)
         known = {
             "groups": (_is_texts, "a list of names"),
             "hash": (lambda value: isinstance(value, str), "a text"),
@@ -275,7 +339,7 @@ class _Reader:
                 "a table of texts",
             ),
         }
-        right = self._known(f"bridge.{name}", table, known)
+        right = self._known(("bridge", name), table, known)
         properties = {
             key: value for key, value in right.get("properties", {}).items() if key != "type"
         }
@@ -283,15 +347,15 @@ class _Reader:
 
     def _known(
         self,
-        where: str,
+        where: tuple[str, ...],
         table: Mapping[str, Any],
         known: Mapping[str, tuple[Callable[[Any], bool], str]],
     ) -> dict[str, Any]:
         right = {}
         for key, value in table.items():
             if key not in known:
-                self._wrong(f"{where}.{key}", f"unknown; expected one of {', '.join(known)}")
-            elif self._is(f"{where}.{key}", value, *known[key]):
+                self._wrong((*where, key), f"unknown; expected one of {', '.join(known)}")
+            elif self._is((*where, key), value, *known[key]):
                 right[key] = value
         return right
 

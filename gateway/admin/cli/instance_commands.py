@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any, Final
 
 from gateway.admin.cli.client import AdminError
 from gateway.admin.cli.commands import FILE, Command, Common
-from gateway.admin.cli.declaration import Declaration, DeclarationRefused, read, written
+from gateway.admin.cli.declaration import Declaration, DeclarationRefused, places, read, written
 from gateway.admin.cli.plan import Change, changes, shown, standing
 from gateway.admin.cli.render import counted
 from gateway.instance.layout import replace
@@ -92,9 +93,46 @@ def _declared(common: Common, options: Namespace) -> Declaration:
         raise AdminError(f"{options.argument}: expected text in UTF-8") from None
     except DeclarationRefused as error:
         raise AdminError(str(error)) from None
+    wrong = _wrong_documents(declared, text, options.argument)
+    if wrong:
+        raise AdminError("\n".join(wrong))
     for note in declared.notes:
         common.complain(f"{common.program}: Warning: {note}")
     return declared
+
+
+def _wrong_documents(declared: Declaration, text: str, origin: str) -> list[str]:
+    """Return a sentence for each problem of a bridge's document, with its line in the file.
+
+    The broker would refuse the document too, but when other changes are made already.
+    """
+    if not any(bridge.document for bridge in declared.bridges.values()):
+        return []
+    from bridge.config.problems import ConfigurationError, Severity
+    from bridge.config.reader import read as read_document
+
+    lines = places(text)
+    found: list[str] = []
+    for name, bridge in declared.bridges.items():
+        if not bridge.document:
+            continue
+        try:
+            read_document(bridge.document.encode(), "", name, passwords=_AnyPassword())
+        except ConfigurationError as error:
+            line = lines.get(("bridge", name, "document"), 0)
+            before = sum(len(each) + 1 for each in text.split("\n")[: max(0, line - 1)])
+            begins = text.find(bridge.document, before) if line else -1
+            for problem in error.problems:
+                if problem.severity is Severity.WARNING:
+                    continue
+                if begins >= 0 and problem.line:
+                    moved = replace_fields(
+                        problem, origin=origin, line=problem.line + text.count("\n", 0, begins)
+                    )
+                else:
+                    moved = replace_fields(problem, origin=f"{origin}: bridge.{name}.document")
+                found.append(str(moved))
+    return found
 
 
 def _plan(command: Command, common: Common, options: Namespace) -> int:

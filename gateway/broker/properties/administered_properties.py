@@ -55,7 +55,13 @@ class PropertyRefused(ValueError):
     """A property that a destination cannot have.
 
     ``str`` says which, and what was expected.
+
+    :param name: the property.
     """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
 
 
 def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -74,22 +80,28 @@ def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str,
             if name not in IGNORED:
                 near = nearest(name, [*_SETTINGS, *IGNORED])
                 raise PropertyRefused(
-                    f"there is no property {name}{near and f'; {near} may be meant'}"
+                    name, f"there is no property {name}{near and f'; {near} may be meant'}"
                 )
             notes.append(f"{name} has no effect: {IGNORED[name]}")
             continue
         try:
             value = setting.type.parse(text)
         except ValueError as error:
-            raise PropertyRefused(f"{name}={text}: expected {error}") from None
+            raise PropertyRefused(name, f"{name}={text}: expected {error}") from None
         if name == "deadLetterQueue" and value == destination.name:
-            raise PropertyRefused(f"{name}={text}: expected another queue than the destination")
+            raise PropertyRefused(
+                name, f"{name}={text}: expected another queue than the destination"
+            )
         if name == "maxNumActiveConsumers" and destination.kind is Kind.TOPIC:
-            raise PropertyRefused(f"{name} is a property of queues, and {destination} is a topic")
+            raise PropertyRefused(
+                name, f"{name} is a property of queues, and {destination} is a topic"
+            )
         if name == "isDMQ" and destination.kind is Kind.TOPIC:
-            raise PropertyRefused(f"{name} is a property of queues, and {destination} is a topic")
+            raise PropertyRefused(
+                name, f"{name} is a property of queues, and {destination} is a topic"
+            )
         if destination == DMQ and (name in _OF_OTHERS or value == LimitBehavior.FLOW_CONTROL.value):
-            raise PropertyRefused(f"{name}={text}: the dead message queue cannot have that")
+            raise PropertyRefused(name, f"{name}={text}: the dead message queue cannot have that")
         kept[name] = setting.type.show(value)
     return kept, notes
 

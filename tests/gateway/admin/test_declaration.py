@@ -11,6 +11,7 @@ from gateway.admin.cli.declaration import (
     DeclarationRefused,
     DeclaredBridge,
     DeclaredUser,
+    places,
     read,
     written,
 )
@@ -58,7 +59,14 @@ DECLARATIONS = st.builds(
 
 @given(DECLARATIONS)
 def test_what_is_written_is_read_back(declared: Declaration) -> None:
-    assert read(written(declared), "x.toml") == declared
+    text = written(declared)
+    assert read(text, "x.toml") == declared
+    lines, known = text.split("\n"), places(text)
+    for name in declared.users:
+        assert lines[known["user", name] - 1].startswith("[user.")
+    for name, bridge in declared.bridges.items():
+        if bridge.document:
+            assert lines[known["bridge", name, "document"] - 1].startswith("document = ")
 
 
 def test_a_document_stands_in_it_as_it_is() -> None:
@@ -92,19 +100,48 @@ def test_everything_that_is_wrong_is_told() -> None:
     with pytest.raises(DeclarationRefused) as refused:
         read(text, "x.toml")
     said = str(refused.value).splitlines()
-    assert "x.toml: format: expected format = 1" in said
-    assert "x.toml: queues: unknown; expected one of access, user, queue, topic, bridge" in said
-    assert "x.toml: queue.a: there is no property maxNumMsg; maxNumMsgs may be meant" in said
-    assert any(line.startswith("x.toml: queue.b: maxNumMsgs=many: expected ") for line in said)
-    assert "x.toml: user.bob.groups: expected a list of names" in said
+    assert "x.toml:2: format: expected format = 1" in said
+    assert "x.toml:3: queues: unknown; expected one of access, user, queue, topic, bridge" in said
+    assert "x.toml:5: queue.a: there is no property maxNumMsg; maxNumMsgs may be meant" in said
+    assert any(line.startswith("x.toml:7: queue.b: maxNumMsgs=many: expected ") for line in said)
+    assert "x.toml:9: user.bob.groups: expected a list of names" in said
     assert (
-        "x.toml: user.bob.passcode: unknown; expected one of groups, hash, active, loopback" in said
+        "x.toml:10: user.bob.passcode: unknown; expected one of groups, hash, active, loopback"
+        in said
     )
-    assert 'x.toml: access."queue.a.consume.allow.user": expected a list of names' in said
-    assert "x.toml: bridge.shop.properties: expected a table of texts" in said
+    assert 'x.toml:12: access."queue.a.consume.allow.user": expected a list of names' in said
+    assert "x.toml:14: bridge.shop.properties: expected a table of texts" in said
     assert len(said) == 8
-    with pytest.raises(DeclarationRefused, match=r"x\.toml: expected TOML: "):
-        read("[queue", "x.toml")
+    with pytest.raises(DeclarationRefused, match=r"x\.toml: expected TOML: .*line 1, column 7"):
+        read("[queue\n", "x.toml")
+
+
+def test_lines_are_known_after_texts_of_several_lines() -> None:
+    text = """format = 1
+[bridge.shop]
+document = '''
+[queue.a]
+maxNumMsgs = "no"
+'''
+properties.level = "FINE" # of the log
+[queue]
+"a b".maxNumMsgs = 1
+c = {maxNumMsgs = "many"}
+"""
+    assert places(text) == {
+        ("format",): 1,
+        ("bridge",): 2,
+        ("bridge", "shop"): 2,
+        ("bridge", "shop", "document"): 3,
+        ("bridge", "shop", "properties"): 7,
+        ("bridge", "shop", "properties", "level"): 7,
+        ("queue",): 8,
+        ("queue", "a b"): 9,
+        ("queue", "a b", "maxNumMsgs"): 9,
+        ("queue", "c"): 10,
+    }
+    with pytest.raises(DeclarationRefused, match=r"^x:10: queue\.c: maxNumMsgs=many: expected"):
+        read(text, "x")
 
 
 def test_values_are_compared_as_the_broker_writes_them() -> None:

@@ -172,6 +172,11 @@ def test_an_apply_stops_at_the_first_refusal_and_says_what_was_done(
     assert one.export() == before
 
 
+def declared(name: str) -> str:
+    """A bridge of a file."""
+    return f"[bridge.{name}]\ndocument = '''\n{SHOP.format(name=name, target='B')}'''"
+
+
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
@@ -180,10 +185,10 @@ def test_an_apply_stops_at_the_first_refusal_and_says_what_was_done(
         ("[user.'a:b']\nhash = 'x'", "user name 'a:b': expected printable characters"),
         ("[access]\n'queue.a.eat.allow.user' = ['bob']", "operation 'eat': expected produce"),
         ("[access]\nversion = ['1']", "version is no access rule"),
-        ("[bridge.stomp]\ndocument = '<a/>'", "the bridge of type STOMP is in the settings"),
-        ("[bridge.tm]\ndocument = '<a/>'", "'tm' can be no bridge's name"),
+        (declared("stomp"), "the bridge of type STOMP is in the settings"),
+        (declared("tm"), "'tm' can be no bridge's name"),
         ("[bridge.a]", "bridge a needs either a document or imq.bridge.a.xmlurl"),
-        ("[bridge.a]\ndocument = '<a/>'", "the document"),
+        ("[bridge.a]\ndocument = '<a/>'", "bad.toml:3: a: expected a document"),
     ],
 )
 def test_what_cannot_be_is_refused(one: Operator, tmp_path: Path, text: str, refusal: str) -> None:
@@ -191,6 +196,17 @@ def test_what_cannot_be_is_refused(one: Operator, tmp_path: Path, text: str, ref
     file = tmp_path / "bad.toml"
     file.write_text(f"format = 1\n{text}\n")
     assert refusal in one.imqcmd("apply", str(file), "-f", code=1)
+    assert one.export() == before
+
+
+def test_nothing_is_done_where_a_bridge_s_document_is_wrong(one: Operator, tmp_path: Path) -> None:
+    before = one.export()
+    file = tmp_path / "bad.toml"
+    wrong = declared("shop").replace('destination-ref="b"', 'destination-ref="c"')
+    file.write_text(f"format = 1\n[queue.first]\n{wrong}\n")
+    for words in (("plan", str(file)), ("apply", str(file), "-f")):
+        said = one.imqcmd(*words, code=1)
+        assert f'{file}:8: target of link "ab", attribute destination-ref="c": expected' in said
     assert one.export() == before
 
 
