@@ -121,7 +121,7 @@ def test_a_crash_between_sending_and_acknowledging_may_have_doubled_a_batch(
         scene.put("/queue/in", *"abcd")
         orders = gateway.directory / "bridges" / "moves" / "orders.json"
         gateway.kill()
-    # As if nobody had paused the link, so that it moves at once.
+    # Without the order to pause, the link moves at once.
     orders.unlink()
     with ExitStack() as ending:
         dying = Moves(tmp_path, "link.before-acknowledge:1")

@@ -102,7 +102,7 @@ def _declared(common: Common, options: Namespace) -> Declaration:
 
 
 def _wrong_documents(declared: Declaration, text: str, origin: str) -> list[str]:
-    """Return a sentence for each problem of a bridge's document, with its line in the file.
+    """Return what is wrong in bridges' documents, with the lines.
 
     The broker would refuse the document too, but when other changes are made already.
     """
