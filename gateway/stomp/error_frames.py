@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from gateway.messaging.errors import AccessDenied, AuthenticationFailed, MessagingError
 from gateway.stomp.destinations import spell
 from gateway.stomp.refusals import CommandRefused, Refusal
-from gateway.stomp.wire import ProtocolError, Version, serialize
+from gateway.stomp.wire import Exceeded, ProtocolError, Version, serialize
 
 _log: Final = Logger()
 
@@ -102,12 +102,23 @@ def error_frame(
     return serialize("ERROR", headers.items(), body, version) + b"\n"
 
 
+_EXCEEDED: Final = {
+    Exceeded.COMMAND: Refusal.COMMAND_LENGTH,
+    Exceeded.HEADER: Refusal.HEADER_LENGTH,
+    Exceeded.HEADERS: Refusal.HEADERS,
+    Exceeded.BODY: Refusal.BODY_LENGTH,
+    Exceeded.FRAME: Refusal.FRAME_LENGTH,
+}
+
+
 def refusal_of(error: BaseException) -> tuple[Refusal | None, str]:
     """Return what an error is to profiles, and what they say it of."""
     if isinstance(error, CommandRefused):
         return error.refusal, error.subject
-    if isinstance(error, ProtocolError) and error.command:
-        return Refusal.UNKNOWN_COMMAND, error.command
+    if isinstance(error, ProtocolError):
+        if error.command:
+            return Refusal.UNKNOWN_COMMAND, error.command
+        return _EXCEEDED.get(error.exceeded), ""
     if isinstance(error, AuthenticationFailed):
         return Refusal.LOGIN, error.username
     if isinstance(error, AccessDenied):

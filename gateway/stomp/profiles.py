@@ -244,6 +244,7 @@ ACTIVEMQ: Final = Profile(
         any_body=True,
         counts_messages_only=True,
         any_escape=True,
+        any_command=True,
         nul_in_command=True,
     ),
     read=frozenset(("amq-msg-type", "transformation")),
@@ -285,7 +286,19 @@ ACTIVEMQ: Final = Profile(
                 "Invalid empty or 'null' Destination header",
                 "Invalid empty or 'null' Destination header\n",
             ),
+            Refusal.UNKNOWN_COMMAND: ("Unknown STOMP action: {}", "Unknown STOMP action: {}\n"),
             Refusal.NOT_CONNECTED: ("Not connected.", "Not connected.\n"),
+            Refusal.CONNECTED: ("Already connected.", "Already connected.\n"),
+            **{
+                refusal: (f"The maximum {what} was exceeded", f"The maximum {what} was exceeded\n")
+                for refusal, what in (
+                    (Refusal.COMMAND_LENGTH, "command length"),
+                    (Refusal.HEADER_LENGTH, "header length"),
+                    (Refusal.HEADERS, "number of headers"),
+                    (Refusal.BODY_LENGTH, "data length"),
+                    (Refusal.FRAME_LENGTH, "frame size"),
+                )
+            },
             Refusal.NO_SUBSCRIPTION: ("No subscription matched.", "No subscription matched.\n"),
         }
     ),

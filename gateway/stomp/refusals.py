@@ -15,6 +15,7 @@ class Refusal(Enum):
 
     UNKNOWN_COMMAND = "unknown command"
     NOT_CONNECTED = "not connected"
+    CONNECTED = "connected already"
     VERSION = "version"
     LOGIN = "login"
     HOST = "host"
@@ -27,6 +28,11 @@ class Refusal(Enum):
     NO_SUBSCRIPTION = "no subscription"
     DUPLICATE_SUBSCRIPTION = "duplicate subscription"
     DURABLE_WITHOUT_ID = "durable without id"
+    COMMAND_LENGTH = "command length"
+    HEADER_LENGTH = "header length"
+    HEADERS = "number of headers"
+    BODY_LENGTH = "body length"
+    FRAME_LENGTH = "frame length"
 
 
 class CommandRefused(Exception):

@@ -95,8 +95,12 @@ def unknown(name: str) -> CommandRefused:
 
 def refused(state: State, command: Command) -> CommandRefused:
     """Return why ``command`` is refused in ``state``."""
-    before = Refusal.NOT_CONNECTED if state is State.OPENED else None
-    return CommandRefused(illegal(state, command), refusal=before)
+    refusal = None
+    if state is State.OPENED:
+        refusal = Refusal.NOT_CONNECTED
+    elif command in (Command.CONNECT, Command.STOMP):
+        refusal = Refusal.CONNECTED
+    return CommandRefused(illegal(state, command), refusal=refusal)
 
 
 def illegal(state: State, command: Command) -> str:

@@ -8,7 +8,7 @@ go in and frames come out: a
 waits, or knows which side it serves.
 """
 
-from gateway.stomp.wire.errors import ProtocolError
+from gateway.stomp.wire.errors import Exceeded, ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import (
     BODY_COMMANDS,
@@ -37,6 +37,7 @@ __all__ = [
     "CONNECTING_COMMANDS",
     "SHORTEST_FRAME",
     "STRICT",
+    "Exceeded",
     "Frame",
     "FrameParser",
     "Head",

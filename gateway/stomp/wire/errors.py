@@ -5,6 +5,19 @@ The one error of this package; it knows nothing of connections or of ERROR frame
 
 from __future__ import annotations
 
+from enum import Enum
+
+
+class Exceeded(Enum):
+    """Which limit of a frame was exceeded."""
+
+    NONE = "none"
+    COMMAND = "command"
+    HEADER = "header"
+    HEADERS = "headers"
+    BODY = "body"
+    FRAME = "frame"
+
 
 class ProtocolError(Exception):
     """The bytes received are not a STOMP frame, or exceed the limits.
@@ -17,13 +30,26 @@ class ProtocolError(Exception):
     :param receipt_id: the value of the bad frame's ``receipt`` header where that was read before
         the fault, for ERROR's ``receipt-id``.
     :param command: that is unknown; "" where something else is wrong.
+    :param exceeded: the limit that the frame is above.
     """
 
-    def __init__(self, message: str, receipt_id: str | None = None, command: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        receipt_id: str | None = None,
+        command: str = "",
+        exceeded: Exceeded = Exceeded.NONE,
+    ) -> None:
         super().__init__(message)
+        self.exceeded = exceeded
         self.command = command
         self.message = message
         self.receipt_id = receipt_id
+
+
+def again(error: ProtocolError) -> ProtocolError:
+    """Return one that says the same, and has no traceback."""
+    return ProtocolError(error.message, error.receipt_id, error.command, error.exceeded)
 
 
 def shown(text: str | bytes, most: int = 32) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gateway.stomp.wire.errors import ProtocolError, shown
+from gateway.stomp.wire.errors import Exceeded, ProtocolError, shown
 from gateway.stomp.wire.frame import Head, Version
 from gateway.stomp.wire.grammar import (
     COMMANDS,
@@ -131,7 +131,10 @@ def content_length(headers: dict[str, str]) -> int:
             f"content-length is '{shown(digits)}', expected a decimal number of octets"
         )
     if len(digits) > _MOST_DIGITS:
-        raise ProtocolError(f"content-length has {len(digits)} digits, which is above every limit")
+        raise ProtocolError(
+            f"content-length has {len(digits)} digits, which is above every limit",
+            exceeded=Exceeded.BODY,
+        )
     return int(digits)
 
 

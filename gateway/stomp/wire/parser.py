@@ -28,7 +28,7 @@ import re
 from collections import deque
 from typing import Final
 
-from gateway.stomp.wire.errors import ProtocolError
+from gateway.stomp.wire.errors import ProtocolError, again
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import (
     BODY_COMMANDS,
@@ -216,7 +216,7 @@ class FrameParser:
             if error is not None:
                 if found:
                     break
-                raise ProtocolError(error.message, error.receipt_id, error.command)
+                raise again(error)
             if self._starved:
                 break
             if self._pending is None:
@@ -453,7 +453,7 @@ class FrameParser:
     def _drop(self, error: ProtocolError) -> None:
         """Nothing is read after `error`; let go of all that is held."""
         # Another one, since its traceback would hold the reader.
-        self._error = ProtocolError(error.message, error.receipt_id, error.command)
+        self._error = again(error)
         self._take_data(b"")
         self._pending = None
         self._chunks.clear()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.stomp.wire.errors import ProtocolError
+from gateway.stomp.wire.errors import Exceeded, ProtocolError
 from gateway.stomp.wire.frame import Frame, Head, Version
 from gateway.stomp.wire.grammar import BODY_COMMANDS, PADDING, STRICT, Leniency, Limits
 from gateway.stomp.wire.head import read_head, receipt_of
@@ -153,18 +153,16 @@ class PartialFrame:
                 )
             if end < 0:
                 if received > last:
-                    raise self._fault(
-                        octets,
-                        start,
-                        self._block_too_long() if last == most - 1 else self._line_too_long(),
-                    )
+                    if last == most - 1:
+                        raise self._fault(octets, start, self._block_too_long(), Exceeded.FRAME)
+                    raise self._line_too_long(octets, start)
                 self._scanned = received
                 return -1
             length = end - start - line_at
             if length > 0 and octets[end - 1] == 13:
                 length -= 1
             if length > line_most:
-                raise self._fault(octets, start, self._line_too_long())
+                raise self._line_too_long(octets, start)
             if self._lines:
                 if length == 0:
                     return end + 1
@@ -176,21 +174,23 @@ class PartialFrame:
         """One header line more."""
         limits = self.limits
         if self._lines > limits.header_lines:
-            raise self._fault(
-                octets, start, f"the frame has more than {limits.header_lines} header lines"
-            )
+            what = f"the frame has more than {limits.header_lines} header lines"
+            raise self._fault(octets, start, what, Exceeded.HEADERS)
         name = line.partition(b":")[0]
         self._names.add(name.strip(_PADDING) if self.version is _V1_0 else name)
         if len(self._names) > limits.header_count:
-            raise self._fault(
-                octets, start, f"the frame has more than {limits.header_count} headers"
-            )
+            what = f"the frame has more than {limits.header_count} headers"
+            raise self._fault(octets, start, what, Exceeded.HEADERS)
 
     def _line(self) -> str:
         return f"header line {self._lines}" if self._lines else "the command line"
 
-    def _line_too_long(self) -> str:
-        return f"{self._line()} is longer than {self.limits.header_line if self._lines else self.limits.command_length} octets"
+    def _line_too_long(self, octets: bytes | bytearray, start: int) -> ProtocolError:
+        limits = self.limits
+        most = limits.header_line if self._lines else limits.command_length
+        what = f"{self._line()} is longer than {most} octets"
+        exceeded = Exceeded.HEADER if self._lines else Exceeded.COMMAND
+        return self._fault(octets, start, what, exceeded)
 
     def _block_too_long(self) -> str:
         limits = self.limits
@@ -198,7 +198,13 @@ class PartialFrame:
             return f"the frame is longer than {limits.frame} octets"
         return f"the headers are longer than {limits.header_block} octets"
 
-    def _fault(self, octets: bytes | bytearray, start: int, message: str) -> ProtocolError:
+    def _fault(
+        self,
+        octets: bytes | bytearray,
+        start: int,
+        message: str,
+        exceeded: Exceeded = Exceeded.NONE,
+    ) -> ProtocolError:
         """Make the error for a block that cannot be read to its end.
 
         It carries the receipt among the lines before the fault.
@@ -209,9 +215,8 @@ class PartialFrame:
                 message = "this is a TLS handshake, and this port expects STOMP without TLS"
             elif opening.startswith((b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ")):
                 message = "this is an HTTP request, and this port expects STOMP"
-        return ProtocolError(
-            message, receipt_of(bytes(octets[start : start + self._line_at]), self.version)
-        )
+        receipt = receipt_of(bytes(octets[start : start + self._line_at]), self.version)
+        return ProtocolError(message, receipt, exceeded=exceeded)
 
     def _read_block(self, block: bytes) -> Head:
         """Read the head of a whole block.
@@ -230,12 +235,15 @@ class PartialFrame:
                 )
             if length > limits.body:
                 raise ProtocolError(
-                    f"content-length is {length}, and a body may have {limits.body} octets", receipt
+                    f"content-length is {length}, and a body may have {limits.body} octets",
+                    receipt,
+                    exceeded=Exceeded.BODY,
                 )
             if len(block) + length >= limits.frame:
                 raise ProtocolError(
                     f"content-length is {length}, and a frame may have {limits.frame} octets with its headers",
                     receipt,
+                    exceeded=Exceeded.FRAME,
                 )
         return head
 
@@ -280,11 +288,11 @@ class PartialFrame:
         stop = octets.find(b"\0", start + self._scanned, start + last + 1)
         if stop < 0:
             if len(octets) - start > last:
-                what = (
-                    f"the body is longer than {limits.body}"
-                    if last == most_body
-                    else f"the frame is longer than {limits.frame}"
-                )
-                raise ProtocolError(f"{what} octets", head.headers.get("receipt"))
+                what = f"the frame is longer than {limits.frame} octets"
+                exceeded = Exceeded.FRAME
+                if last == most_body:
+                    what = f"the body is longer than {limits.body} octets"
+                    exceeded = Exceeded.BODY
+                raise ProtocolError(what, head.headers.get("receipt"), exceeded=exceeded)
             self._scanned = len(octets) - start
         return stop

@@ -190,3 +190,32 @@ def test_a_listener_may_have_virtual_hosts(dial: Callable[[str], Client], versio
 def test_without_virtual_hosts_any_is_taken(dial: Callable[[str], Client]) -> None:
     for profile in ("openmq", "rabbitmq"):
         dial(profile).connect("1.2", host="any.example.org")
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ("WRONG\n\n\0", "Unknown STOMP action: WRONG"),
+        ("RECEIPT\nreceipt-id:1\n\n\0", "Unknown STOMP action: RECEIPT"),
+        ("CONNECT\n\n\0", "Already connected."),
+        ("W" * 1000 + "\n\n\0", "The maximum command length was exceeded"),
+        (f"SEND\nlong:{'x' * 20_000}\n\n\0", "The maximum header length was exceeded"),
+        (
+            "SEND\n" + "".join([f"k{number}:v\n" for number in range(1_100)]) + "\n\0",
+            "The maximum number of headers was exceeded",
+        ),
+        (
+            f"SEND\ndestination:/queue/a\ncontent-length:{1 << 40}\n\n",
+            "The maximum data length was exceeded",
+        ),
+        (
+            "SEND\n" + "".join([f"k{number}:{'v' * 9_000}\n" for number in range(20)]) + "\n\0",
+            "The maximum frame size was exceeded",
+        ),
+    ],
+)
+def test_activemq_words_refusals_of_frames(join: Join, frame: str, message: str) -> None:
+    client = join("activemq")
+    client.write(frame.encode())
+    error = client.expect("ERROR")
+    assert (error["message"], error.text) == (message, f"{message}\n")

@@ -88,7 +88,7 @@ def test_undefined_escapes(join: Join, name: str, version: str, profile: str, ce
     assert client.message()["said"] == "a\\tb:c"
 
 
-@row("after an unknown command", rabbitmq="goes on", others="ends")
+@row("after an unknown command", activemq="goes on", rabbitmq="goes on", others="ends")
 @pytest.mark.parametrize("version", ["1.0", "1.2"])
 def test_unknown_commands(join: Join, version: str, profile: str, cell: str) -> None:
     client = join(profile, version)
