@@ -26,6 +26,8 @@ from gateway.admin.service.requests import AdminRequest, Refused, refusal
 MOST_STREAMS: Final = 32
 #: Of these, those of one session, so that one user leaves room for others.
 MOST_OF_SESSION: Final = 12
+#: Seconds after which a page that may not follow may ask again.
+AGAIN_S: Final = 30
 #: Seconds after which a stream says something, so that a client that has gone is noticed.
 SIGN_S: Final = 15.0
 #: Seconds between two looks at what the user of a stream may do; a page may look much more rarely.
@@ -63,6 +65,7 @@ class Streams:
                 "too many open pages follow what happens",
                 "busy",
                 HTTPStatus.SERVICE_UNAVAILABLE,
+                {"Retry-After": str(AGAIN_S)},
             )
         stream = _Stream(
             self._reactor, self._sessions, self._fragment, request, session, view, asked

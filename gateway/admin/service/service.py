@@ -4,7 +4,11 @@ Owns the listener, its limits and its end. Who is let in, :mod:`gateway.admin.se
 What can be requested, modules of resources know: the constructor takes functions, each of which
 adds its resources to the :class:`~gateway.admin.service.requests.Routes`.
 
-There are at most :data:`MOST_CONNECTIONS` connections. A request body has at most
+At most :data:`MOST_REQUESTS` requests are under way, open pages that follow among them; others are
+answered with status 503, a sentence, and a ``Retry-After``. Where some are of strangers, whose
+password is yet to be checked, the oldest of these is answered so, and not somebody who was let in.
+There are at most :data:`MOST_CONNECTIONS` connections, so that those without a request, which
+browsers keep, are in no one's way: for one more, another is closed. A request body has at most
 :data:`LARGEST_BODY` bytes. A client that is silent for :data:`IDLE_S` seconds is disconnected, and one that has
 sent no request with a right password within :data:`STRANGE_S`, however many bytes it sends.
 """
@@ -12,7 +16,9 @@ sent no request with a right password within :data:`STRANGE_S`, however many byt
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from http import HTTPStatus
 from io import BytesIO
+from itertools import chain
 from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -27,19 +33,22 @@ from zope.interface import implementer
 
 from gateway import __version__
 from gateway.admin.service.guard import Authenticate, Guard
-from gateway.admin.service.requests import AdminRequest, Routes
+from gateway.admin.service.requests import AdminRequest, Refused, Routes, write_refusal
 from gateway.admin.service.roles import Identity, Role
 from gateway.admin.service.settings import PORT_MAPPER_NAME, AdminOptions, is_loopback
 from gateway.instance.listening import server_endpoint
 from gateway.reactor.deferreds import deferred
 
-MOST_CONNECTIONS: Final = 64
+MOST_CONNECTIONS: Final = 256
+MOST_REQUESTS: Final = 64
 LARGEST_BODY: Final = 256 * 1024
 IDLE_S: Final = 60
 #: Seconds in which a connection must have sent a request with a right password.
 STRANGE_S: Final = 10
 #: Seconds that requests under way may take when the service stops.
 STOP_S: Final = 2.0
+#: Seconds after which somebody who was sent away may come again.
+AGAIN_S: Final = 2
 #: What is read, and thrown away, of a body that is too large, so that the answer is not lost in a
 #: reset.
 _MOST_THROWN_AWAY: Final = 1024 * 1024
@@ -211,9 +220,11 @@ class _Request(Request):
 
     :ivar admin: who asks, once they are let in. :ivar role: what they may do.
     :ivar now: what they may do now. :ivar too_large: whether its body was.
+    :ivar gone: whether it has been answered by :meth:`send_away`, or its client has gone.
     """
 
     admin = ""
+    gone = False
     role = Role.VIEWER
     now: Callable[[], Role | None] = staticmethod(lambda: None)
     too_large = False
@@ -224,13 +235,33 @@ class _Request(Request):
     def let_in(self, identity: Identity) -> None:
         """Keep this connection when others need room: who asks was let in."""
         self.admin, self.role, self.now = identity.user, identity.role, identity.now
-        self.channel.site.let_in.add(_peer(self.channel.getPeer()))
+        if not self.gone:
+            self.channel.site.let_in.add(_peer(self.channel.getPeer()))
 
     def process(self) -> None:
-        under_way: set[_Request] = self.channel.site.under_way
-        under_way.add(self)
-        self.notifyFinish().addBoth(lambda _: under_way.discard(self))
+        site: _Site = self.channel.site
+        site.under_way[self] = None
+        self.notifyFinish().addBoth(lambda _: site.under_way.pop(self, None))
+        if len(site.under_way) > MOST_REQUESTS:
+            sent_away = next(filter(site.is_stranger, site.under_way), self)
+            sent_away.send_away()
+            if sent_away is self:
+                return
         super().process()  # type: ignore[no-untyped-call]
+
+    def send_away(self) -> None:
+        """Answer that there are too many requests, and nothing else."""
+        refused = Refused(
+            f"{MOST_REQUESTS} requests and open pages are under way, and more are not taken: try again in {AGAIN_S} s",
+            "busy",
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            {"Retry-After": str(AGAIN_S), "Connection": "close"},
+        )
+        self.channel.persistent = False
+        self.write(write_refusal(self, refused))  # type: ignore[no-untyped-call]
+        # What else would answer it writes no more.
+        self.gone = True
+        self.finish()  # type: ignore[no-untyped-call]
 
     def gotLength(self, length: int | None) -> None:
         # Never a file on the disk.
@@ -277,10 +308,14 @@ class _Site(Site):
     def __init__(self, resource: Any, **options: Any) -> None:
         super().__init__(resource, _Request, parsePOSTFormSubmission=False, **options)  # type: ignore[no-untyped-call]
         self.displayTracebacks = False
-        #: Requests that have come whole and are not answered yet.
-        self.under_way: set[_Request] = set()
+        #: Requests that have come whole and are not answered yet, the oldest first.
+        self.under_way: dict[_Request, None] = {}
         #: Peers that the guard has let in.
         self.let_in: set[tuple[str, int]] = set()
+
+    def is_stranger(self, request: _Request) -> bool:
+        """Whether who asks has not been let in."""
+        return _peer(request.channel.getPeer()) not in self.let_in
 
     def log(self, request: Any) -> None:
         """Nothing."""
@@ -303,14 +338,23 @@ class _Connections(WrappingFactory):
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         if len(self.protocols) - len(self._leaving) >= MOST_CONNECTIONS:
+            busy = {_peer(request.channel.getPeer()) for request in self._site.under_way}
+            there = [each for each in self.protocols if each not in self._leaving]
+            idle = [each for each in there if _address(each) not in busy]
             # Connections without a right password must not keep the administrator out: the oldest
-            # of them goes.
-            stranger = next((each for each in self.protocols if self._is_strange(each)), None)
-            if stranger is None:
+            # of them goes, those whose password is being checked last. One that is kept for a
+            # later request, its client opens again.
+            leaving = next(
+                chain(filter(self._is_strange, idle), idle, filter(self._is_strange, there)), None
+            )
+            if leaving is None:
                 # None closes the connection at once.
                 return None
-            self._leaving.add(stranger)
-            stranger.transport.abortConnection()
+            self._leaving.add(leaving)
+            if self._is_stranger(leaving):
+                leaving.transport.abortConnection()
+            else:
+                leaving.transport.loseConnection()
         built: Any = super().buildProtocol(addr)
         self._limit(built)
         return built
@@ -332,7 +376,10 @@ class _Connections(WrappingFactory):
             transport.abortConnection()
 
     def _is_strange(self, connection: ProtocolWrapper) -> bool:
-        return connection not in self._leaving and _address(connection) not in self._site.let_in
+        return connection not in self._leaving and self._is_stranger(connection)
+
+    def _is_stranger(self, connection: ProtocolWrapper) -> bool:
+        return _address(connection) not in self._site.let_in
 
     def unregisterProtocol(self, p: ProtocolWrapper) -> None:
         limit = self._limits.pop(p, None)

@@ -505,7 +505,7 @@ def _dribbled_for(port: int) -> float:
 
 
 @on_reactor
-async def test_connections_of_administrators_are_bounded_and_kept(
+async def test_a_connection_that_only_waits_makes_room_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(service, "MOST_CONNECTIONS", 2)
@@ -513,13 +513,77 @@ async def test_connections_of_administrators_are_bounded_and_kept(
         there = [http.client.HTTPConnection("127.0.0.1", admin.port, timeout=20) for _ in range(2)]
         for connection in there:
             assert await deferToThread(_status, connection) == 200
-        third = await deferToThread(socket.create_connection, ("127.0.0.1", admin.port), 20)
-        assert await deferToThread(third.recv, 1) == b""
-        third.close()
-        assert await deferToThread(_status, there[0]) == 200
+        assert (await ask(admin.port, "GET", "/v1")).status == 200
+        # The oldest was closed in order, which a client looks for before it asks again.
+        assert there[0].sock is not None
+        assert await deferToThread(there[0].sock.recv, 1) == b""
+        there[0].close()
         for connection in there:
+            assert await deferToThread(_status, connection) == 200
             connection.close()
         await _until(lambda: not admin._connections.protocols)
+        assert not admin._connections._leaving
+
+
+class Slow:
+    """A resource that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Deferred[str]] = []
+
+    def __call__(self, routes: Routes) -> None:
+        routes.add("GET", "/v1/slow", self._wait)
+
+    def _wait(self, request: AdminRequest) -> Deferred[str]:
+        self.asked.append(Deferred())
+        return self.asked[-1]
+
+
+@on_reactor
+async def test_a_request_too_many_is_told_so_and_when_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "MOST_REQUESTS", 3)
+    slow = Slow()
+    admin = AdminService(reactor, OPTIONS, [slow])
+    await admin.start()
+    under_way = [ask(admin.port, "GET", "/v1/slow") for _ in range(3)]
+    await _until(lambda: len(slow.asked) == 3)
+    refused = await ask(admin.port, "GET", "/v1")
+    assert (refused.status, refused.error[0]) == (503, "busy")
+    assert "3 requests and open pages are under way" in refused.error[1]
+    assert refused.headers["retry-after"] == "2"
+    assert refused.headers["connection"] == "close"
+    slow.asked[0].callback("done")
+    assert (await under_way[0]).json == "done"
+    # There is room again, and the others were not touched.
+    assert (await ask(admin.port, "GET", "/v1")).status == 200
+    for waiting in slow.asked[1:]:
+        waiting.callback("done")
+    assert [(await each).status for each in under_way[1:]] == [200, 200]
+    await admin.stop()
+
+
+@on_reactor
+async def test_strangers_requests_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MOST_REQUESTS", 2)
+    checked: list[Deferred[Identity | None]] = []
+
+    def authenticate(user: str, password: str, address: str) -> Deferred[Identity | None]:
+        checked.append(Deferred())
+        return checked[-1]
+
+    async with running(authenticate=authenticate) as admin:
+        strangers = [ask(admin.port, "GET", "/v1", who=("bob", "b"))]
+        await _until(lambda: len(checked) == 1)
+        strangers.append(ask(admin.port, "GET", "/v1", who=("bob", "b")))
+        await _until(lambda: len(checked) == 2)
+        assert (await ask(admin.port, "GET", "/v1")).status == 200
+        assert (await strangers[0]).status == 503
+        # Its password was right, which is known too late; the other's is in time.
+        for each in checked:
+            each.callback(Identity("bob", Role.ADMINISTRATOR))
+        assert (await strangers[1]).json["user"] == "bob"
         assert (await ask(admin.port, "GET", "/v1")).status == 200
 
 
