@@ -114,6 +114,7 @@ class Profile:
     :param acknowledges_across: ACK and NACK of a subscription with ``ack:client`` are of all that was
         delivered before on the connection and is not settled, whatever subscription it came by.
     :param nacks_one: NACK is of one message, whatever ``ack`` of the subscription is.
+    :param repeats_nacked: what NACK has named in a transaction comes again when that is aborted.
 
     Errors:
 
@@ -172,6 +173,7 @@ class Profile:
     keeps_unstored: bool = True
     acknowledges_across: bool = False
     nacks_one: bool = False
+    repeats_nacked: bool = False
     survives: frozenset[Version] = _NEVER
     fatal: frozenset[Refusal] = frozenset()
     wording: Wording = OWN
@@ -330,6 +332,7 @@ ARTEMIS: Final = Profile(
     strict_acknowledgements=True,
     ignores_subscription=frozenset((Version.V1_0,)),
     nack=Nack.DEAD,
+    repeats_nacked=True,
     survives=frozenset((Version.V1_0, Version.V1_1)),
     wording=Wording({Refusal.LOGIN: (_NO_LOGIN, f"{_NO_LOGIN}\n")}),
 )

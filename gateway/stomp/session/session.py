@@ -393,6 +393,7 @@ class Session:
             self.subscriptions.transacted,
             self._peer.transaction_holds,
             profile.several_transactions,
+            profile.repeats_nacked,
         )
         self._settlement = Settlement(
             self.subscriptions,

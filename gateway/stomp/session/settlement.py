@@ -277,6 +277,8 @@ class Settlement:
             for each, message in zip(numbers, messages, strict=True):
                 place = outstanding.place_of(each) if self._across else 0
                 transaction.join(subscription, each, message, place)
+                if command == "NACK":
+                    transaction.rejected.append((subscription, each, message))
             self._transactions.settled(transaction, messages)
         for each in numbers:
             outstanding.pop(each)

@@ -328,6 +328,26 @@ class Subscription:
             return
         self._account(first, messages)
 
+    def repeat(self, number: int, message: Message) -> None:
+        """Send an unsettled delivery again, for a client that had given it up."""
+        if self.closed or self._holds & Hold.ENDING:
+            return
+        try:
+            if self._layout is not None:
+                octets = self._laid_out(number, 2, message)
+            else:
+                body = (
+                    self._tail(message) if self._transform is None else self._transformed(message)
+                )
+                octets = self._head(number, 2) + body
+        except Exception as error:  # noqa: BLE001
+            # As for the first time: a transformer may raise anything.
+            self._unsendable(self, number, error)
+            return
+        self._counters.messages_out += 1
+        self._counters.frames_out += 1
+        self._output.add(octets)
+
     def _laid_out(self, number: int, attempt: int, message: Message) -> bytes:
         assert self._layout is not None
         token = f"{self.number}-{number}"

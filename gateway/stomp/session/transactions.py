@@ -42,6 +42,7 @@ class Transaction:
         "joined",
         "octets",
         "receipts",
+        "rejected",
         "session",
         "touched",
     )
@@ -57,6 +58,8 @@ class Transaction:
         self.receipts: Final[list[str]] = []
         #: Deliveries of other sessions' subscriptions settled within it, and their places.
         self.joined: Final[list[tuple[Subscription, int, Message, int]]] = []
+        #: Those of them that NACK named.
+        self.rejected: Final[list[tuple[Subscription, int, Message]]] = []
         #: By subscription, the delivery through which it was acknowledged cumulatively.
         self._covered: Final[dict[Subscription, int]] = {}
         #: The numbers of joined deliveries, for those who acknowledge by the message.
@@ -99,6 +102,7 @@ class Transactions:
     :param transacted: the transacted subscriptions, in the order they were made.
     :param holds: told of the bytes that are in memory for what was sent and acknowledged in all.
     :param several: more than one may be open.
+    :param repeats: what NACK named in one that is aborted is sent again.
     """
 
     def __init__(
@@ -108,8 +112,10 @@ class Transactions:
         transacted: Callable[[], Iterable[Subscription]],
         holds: Callable[[int], None],
         several: bool,
+        repeats: bool,
     ) -> None:
         self._connection: Final = connection
+        self._repeats: Final = repeats
         self._holds: Final = holds
         self._receipts: Final = receipts
         self._transacted: Final = transacted
@@ -235,6 +241,9 @@ class Transactions:
             if subscription.outstanding is not None:
                 subscription.outstanding.restore_at(place, number, message)
                 subscription.unsettled(1)
+        if self._repeats:
+            for subscription, number, message in transaction.rejected:
+                subscription.repeat(number, message)
 
     def reject_alone(self, subscription: Subscription, number: int) -> bool:
         """Reject a delivery for good, although the transaction is ending.

@@ -52,6 +52,36 @@ def test_nack_of_what_is_not_persistent(join: Join, name: str, profile: str, cel
     assert client.left(f"/queue/{name}") == []
 
 
+@row(
+    "NACK in a transaction, and ABORT",
+    openmq="ERROR",
+    artemis="comes again at once",
+    others="stays unacknowledged",
+)
+def test_nack_in_a_transaction_that_is_aborted(
+    join: Join, name: str, profile: str, cell: str
+) -> None:
+    client = join(profile)
+    kept, message = client.hold(f"/queue/{name}", "kept", "body", ack="client-individual")
+    client.send("BEGIN", transaction="t")
+    client.nack(message, transaction="t", receipt="a")
+    if cell == "ERROR":
+        client.error("ack.transaction")
+        return
+    client.ack(kept, transaction="t")
+    assert answer(client).command == "RECEIPT"
+    came = client.ask("ABORT", transaction="t") + client.sync()
+    if cell == "comes again at once":
+        assert [each.text for each in came] == ["body"]
+        assert came[0]["message-id"] == message["message-id"]
+        assert came[0]["redelivered"] == "true"
+    else:
+        assert came == []
+    client.ack(message, receipt="b")
+    assert answer(client)["receipt-id"] == "b"
+    assert client.left(f"/queue/{name}") == ["kept"]
+
+
 @row("transactions at once", openmq="1", others="100")
 def test_several_transactions(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
