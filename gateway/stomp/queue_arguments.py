@@ -18,6 +18,7 @@ from gateway.stomp.refusals import CommandRefused, Refusal
 
 Headers = Mapping[str, str]
 
+_NO_STREAMS: Final = "there are no streams. Leave it out"
 #: What no subscription has, and what to do instead.
 _NEVER: Final = {
     "x-message-ttl": "messages expire as their SEND says. SEND them with 'expiration', in milliseconds",
@@ -25,7 +26,16 @@ _NEVER: Final = {
     "x-max-length-bytes": "limits are a destination's. The operator sets maxTotalMsgBytes and limitBehavior of it",
     "x-dead-letter-exchange": "dead messages are in the queue mq.sys.dmq. Leave it out",
     "x-dead-letter-routing-key": "dead messages are in the queue mq.sys.dmq. Leave it out",
-    "x-stream-offset": "there are no streams. Leave it out",
+    "x-overflow": "limits are a destination's. The operator sets limitBehavior of it",
+    "x-max-age": _NO_STREAMS,
+    "x-stream-max-segment-size-bytes": _NO_STREAMS,
+    "x-stream-filter-size-bytes": _NO_STREAMS,
+}
+#: What no consumer has, also of a queue that RabbitMQ does not declare.
+_NEVER_CONSUMED: Final = {
+    "x-stream-offset": _NO_STREAMS,
+    "x-stream-filter": "there are no streams. SUBSCRIBE with a selector",
+    "x-stream-match-unfiltered": "there are no streams. SUBSCRIBE with a selector",
 }
 #: Kinds of queues that keep a message until it is acknowledged.
 _TYPES: Final = ("classic", "quorum")
@@ -52,11 +62,10 @@ def share_of(headers: Headers, destination: Destination) -> Share:
 
     :raises CommandRefused: it asks for what it would not get. The sentence has the remedy.
     """
+    _check(headers, _NEVER_CONSUMED)
     if destination.temporary or headers["destination"].startswith(_DECLARED):
         return Share()
-    for name, why in _NEVER.items():
-        if name in headers:
-            raise _refused(name, why)
+    _check(headers, _NEVER)
     kind = headers.get("x-queue-type")
     if kind is not None and kind.strip() not in _TYPES:
         raise _refused("x-queue-type", f"'{kind[:40]}' is neither {' nor '.join(_TYPES)}")
@@ -99,6 +108,13 @@ def shared_name(headers: Headers, destination: Destination) -> str:
     if name:
         return name
     return f"{headers.get('id')} {destination.name}" if flagged(headers) else ""
+
+
+def _check(headers: Headers, never: Mapping[str, str]) -> None:
+    """Refuse what cannot be asked for. :raises CommandRefused: the frame has it."""
+    for name, why in never.items():
+        if name in headers:
+            raise _refused(name, why)
 
 
 def _check_queue(headers: Headers) -> None:

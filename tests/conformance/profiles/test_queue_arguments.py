@@ -198,8 +198,17 @@ NEVER = {
     "``x-max-length-bytes``": "maxTotalMsgBytes",
     "``x-dead-letter-exchange``": "mq.sys.dmq",
     "``x-dead-letter-routing-key``": "mq.sys.dmq",
-    "``x-stream-offset``": "streams",
+    "``x-overflow``": "limitBehavior",
+    "``x-max-age``": "streams",
+    "``x-stream-max-segment-size-bytes``": "streams",
+    "``x-stream-filter-size-bytes``": "streams",
     "``x-queue-type:stream``": "quorum",
+}
+#: What RabbitMQ reads where it declares no queue, too.
+OF_CONSUMERS = {
+    "``x-stream-offset``": "streams",
+    "``x-stream-filter``": "SUBSCRIBE with a selector",
+    "``x-stream-match-unfiltered``": "SUBSCRIBE with a selector",
 }
 
 
@@ -212,6 +221,17 @@ def test_what_no_subscription_has_is_refused_by_its_name(
     text = refused(join("rabbitmq"), place.format(name), {header: value or "1000"})
     assert text.startswith(f"'{header}' is not allowed on 'SUBSCRIBE'")
     assert NEVER[title] in text
+
+
+@pytest.mark.parametrize("place", ["/topic/{}", "/queue/{}", "/amq/queue/{}"])
+@pytest.mark.parametrize("title", OF_CONSUMERS)
+def test_what_no_consumer_has_is_refused_by_its_name(
+    join: Join, name: str, title: str, place: str
+) -> None:
+    header = title.strip("`")
+    text = refused(join("rabbitmq"), place.format(name), {header: "first"})
+    assert text.startswith(f"'{header}' is not allowed on 'SUBSCRIBE'")
+    assert OF_CONSUMERS[title] in text
 
 
 @line("``x-expires``, with a name and ``auto-delete:false``")
@@ -242,7 +262,7 @@ def test_what_no_queue_has_is_refused_by_its_name(join: Join, name: str, title: 
     assert text.startswith(f"'{header}' is not allowed on 'SUBSCRIBE'")
 
 
-@line("anything, of ``/amq/queue/NAME``")
+@line("anything else, of ``/amq/queue/NAME``")
 def test_queues_that_are_not_declared_have_no_arguments(join: Join, name: str) -> None:
     client = join("rabbitmq")
     client.subscribe(f"/amq/queue/{name}", **{"x-message-ttl": "1", "auto-delete": "true"})
@@ -264,7 +284,7 @@ def test_other_profiles_do_not_read_them(join: Join, name: str) -> None:
 
 
 def test_the_page_has_these_lines() -> None:
-    lines = LINES.union(TAKEN, QUEUES, NEVER, OF_QUEUES)
+    lines = LINES.union(TAKEN, QUEUES, NEVER, OF_CONSUMERS, OF_QUEUES)
     text = DOCUMENT.read_text()
     table = text[text.index("   * - SUBSCRIBE has") :].split("\n\n")[0]
     titles = re.findall(r"\n {3}\* - (.*)", table)
