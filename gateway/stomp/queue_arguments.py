@@ -111,7 +111,10 @@ def shared_name(headers: Headers, destination: Destination) -> str:
 
 
 def _check(headers: Headers, never: Mapping[str, str]) -> None:
-    """Refuse what cannot be asked for. :raises CommandRefused: the frame has it."""
+    """Refuse headers that cannot be asked for.
+
+    :raises CommandRefused: the frame has one.
+    """
     for name, why in never.items():
         if name in headers:
             raise _refused(name, why)
