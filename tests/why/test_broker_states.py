@@ -12,7 +12,10 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.waiting.memory import Memory
 from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import StoreDamaged
+from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Queue
+from gateway.messaging.provider import Mode
+from gateway.messaging.redelivery import RedeliveryChanges
 from tests.gateway.broker.administration import administration
 from tests.gateway.broker.stepped_broker import Stepped, texts
 from tests.why.scenes import parsed
@@ -108,3 +111,31 @@ def test_selectors_have_used_their_time(tmp_path: Path) -> None:
     stepped.run_until_idle()
     assert not queue.dispatch.held_up
     assert not inbox.messages
+
+
+def test_what_its_consumers_want_dropped_is_not_said_to_be_kept(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path)
+    session = stepped.session(Mode.INDIVIDUAL)
+    changes = RedeliveryChanges(keeps_unstored=False)
+    inbox = stepped.consume(session, Q, redelivery=changes)
+    stepped.send([*texts(Q, ["lost"], persistent=False), *texts(Q, ["kept"])])
+    stepped.reject(inbox, inbox.numbers, dead=DeadReason.UNDELIVERABLE)
+    queue = stepped.broker.find(Q)
+    assert isinstance(queue, PhysicalQueue)
+    found = cause(stepped, queue, CauseKind.DEAD)
+    assert found.figures == {"dead": 2}
+    assert "they are in mq.sys.dmq, except 1 message that clients" in found.sentence
+    assert stepped.receive(stepped.session(), DMQ).texts == ["kept"]
+
+
+def test_why_what_was_dropped_died(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path)
+    session = stepped.session(Mode.INDIVIDUAL)
+    changes = RedeliveryChanges(keeps_unstored=False)
+    inbox = stepped.consume(session, Q, redelivery=changes)
+    stepped.send(texts(Q, ["lost"], persistent=False))
+    stepped.reject(inbox, inbox.numbers, dead=DeadReason.UNDELIVERABLE)
+    queue = stepped.broker.find(Q)
+    assert queue is not None
+    assert queue.last_death == "refused by its consumer 1 times, and not persistent"
+    assert (queue.dropped, queue.count) == (1, 0)

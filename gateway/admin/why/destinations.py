@@ -117,6 +117,8 @@ def _death_causes(physical: PhysicalQueue | PhysicalTopic, now_ms: int) -> Itera
         where = "they were not kept, since this is a dead message queue"
     elif not physical.properties.use_dmq:
         where = "they were not kept, since useDMQ is false"
+    elif physical.dropped:
+        where += f", except {counted(physical.dropped)} that clients with ActiveMQ's profile refused, and were not persistent"
     dead = sum(physical.died.values()) - physical.died.get(DeadReason.EXPIRED, 0)
     kept = where.startswith("they are in")
     selector = "JMS_SUN_DMQ_DESTINATION = '" + str(destination).replace("'", "''") + "'"

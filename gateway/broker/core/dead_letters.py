@@ -139,6 +139,7 @@ class DeadLetters:
         if self.listener is not None:
             self.listener(physical.destination, message, reason, kept)
         if not kept:
+            physical.dropped += not (keeps or is_dmq)
             return
         # Queues may have each other's dead messages. Where those make room for each other, it ends.
         again = for_room and dead.ORIGINAL_DESTINATION in properties

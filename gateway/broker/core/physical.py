@@ -116,6 +116,9 @@ class PhysicalDestination(ABC):
         #: Messages that have died here since the start, by reason; and why the last one did, and
         #: when, in epoch milliseconds.
         self.died: dict[DeadReason, int] = {}
+        #: How many of these were not kept, as they are not persistent, and who has rejected them
+        #: wants no such ones kept.
+        self.dropped = 0
         self.last_death = ""
         self.last_death_ms = 0
         #: Of a topic: messages that came while it had no subscription, since the start.

@@ -60,6 +60,7 @@ class Destined(Protocol):
     damaged: bool
     octets: int
     died: dict[DeadReason, int]
+    dropped: int
     last_death: str
     last_death_ms: int
 

@@ -188,14 +188,16 @@ def reject(
     keeps_unstored = changed is None or changed.keeps_unstored
     again: list[Message] = []
     counted: list[tuple[int, int, int]] = []
-    buried: dict[tuple[DeadReason, int], list[Message]] = {}
+    buried: dict[tuple[DeadReason, int, bool], list[Message]] = {}
     for message in messages:
         tries = dispatch.failed_deliveries[message.seq] = (
             dispatch.failed_deliveries.get(message.seq, 0) + 1
         )
         pause = policy.delay(tries) if delay_ms is None else delay_ms
         if dead is not None or pause is None:
-            buried.setdefault((dead or DeadReason.UNDELIVERABLE, tries), []).append(message)
+            lost = not (keeps_unstored or message.headers.persistent)
+            why = (dead or DeadReason.UNDELIVERABLE, tries, lost)
+            buried.setdefault(why, []).append(message)
             continue
         if place.keeps_count(message):
             due_ms = changes.turn.refresh() + pause if pause else 0
@@ -206,13 +208,12 @@ def reject(
         else:
             again.append(message)
     changes.store_attempts(place.owner, counted)
-    for (reason, tries), part in buried.items():
+    for (reason, tries, lost), part in buried.items():
         dispatch.being_buried += len(part)
-        changes.schedule.one_step_a_turn(
-            _bury_slowly(
-                place, part, reason, f"refused by its consumer {tries} times", keeps_unstored
-            )
-        )
+        comment = f"refused by its consumer {tries} times"
+        if lost:
+            comment += ", and not persistent"
+        changes.schedule.one_step_a_turn(_bury_slowly(place, part, reason, comment, keeps_unstored))
     dispatch.wait_again(place, again)
 
 
