@@ -28,6 +28,7 @@ from gateway.broker.security import usermgr
 from gateway.tap import Options
 from pipeline import command as gateway_pipeline
 from tests.documented_blocks import COMMANDS, PAGES, ROOT, Block, blocks
+from tests.packaging import containerfile
 from tests.pages import declared
 
 pytestmark = pytest.mark.slow
@@ -50,23 +51,13 @@ FILES: Final = {
 }
 
 SHOWN: Final = "what a program prints"
-CLUSTER: Final = "needs a cluster"
+PACKED: Final = "installs into an environment of its own, from an index"
 SHELL: Final = "several programs, some of which are others'"
 SPARK: Final = "a part of a program with Spark"
 #: Blocks that no test reads: the page, the first line, the reason.
 NOT_READ: Final[dict[tuple[str, str], str]] = {
     **{each: why for each, why in declared.NOT_RUN.items() if why != declared.SYNTAX},
-    ("pipeline", "cd \"$(python -c 'import pipeline, os; print(os.path.dirname("): SHELL,
-    ("pipeline_reconcile", "openssl pkeyutl -verify -pubin -inkey reconcile.pub -rawin -"): SHELL,
-    ("pipeline_cluster", "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar"): CLUSTER,
-    ("pipeline_cluster", "python3.12 -m venv /tmp/environment"): CLUSTER,
-    ("pipeline_cluster", "export HADOOP_CONF_DIR=/etc/hadoop/conf JAVA_HOME=/opt/java-"): CLUSTER,
-    ("pipeline_cluster", "spark-submit --master yarn --deploy-mode cluster \\"): CLUSTER,
-    ("pipeline_cluster", "FROM apache/spark:4.0.0-scala2.13-java17-ubuntu AS spark"): CLUSTER,
-    ("pipeline_cluster", "kubectl create namespace messaging"): CLUSTER,
-    ("pipeline_reconcile", "Reconciliation of links"): SHOWN,
-    ("pipeline_source", '.option("properties", "region string, amount double, pieces '): SPARK,
-    ("pipeline_source", ">>> query.lastProgress.sources[0].latestOffset"): SHOWN,
+    ("pipeline_cluster", "python3.12 -m venv /tmp/environment"): PACKED,
 }
 
 
@@ -106,6 +97,8 @@ BROKERS: Final[dict[str, Callable[[list[str]], int]]] = {
 UNDERSTOOD: Final = "no broker answers at 127.0.0.1:1|expected a file that can be read|No such file"
 #: What else is read: targets of the Makefile, extras of the package, and files of the checkout.
 READ: Final = (*COMMANDS, "make", "pip", ".venv/bin/python")
+#: What a job is told where another program starts it.
+JOB: Final = re.compile(r"(?:pipeline/__main__\.py|-m pipeline)\s(?:\\\n)?\s*(.*)")
 SYNOPSIS: Final = re.compile(r"\[options\]|\.\.\.\]|\[--")
 
 
@@ -126,6 +119,10 @@ def kind(block: Block) -> str:
         return ""
     if (block.page, block.language) in RUN or block.language == "file":
         return "run"
+    if JOB.search(block.text):
+        return "jobs"
+    if block.text.startswith("FROM "):
+        return "image"
     if any(program(line) in READ for line in block.typed):
         return "synopsis" if SYNOPSIS.search(block.text) else "commands"
     if block.language == "python" or block.page == "pipeline_tables":
@@ -147,7 +144,9 @@ def of(wanted: str) -> list[Any]:
 def test_each_block_is_run_or_read_or_declared() -> None:
     found = [(block.page, block.first) for block in BLOCKS if not kind(block)]
     new = [each for each in found if each not in NOT_READ]
-    gone = [each for each in NOT_READ if each not in found]
+    there = {(block.page, block.first) for block in BLOCKS}
+    known = {*declared.ELSEWHERE, *declared.NOT_RUN}
+    gone = [each for each in NOT_READ if each not in found] + sorted(known - there)
     assert (new, gone) == ([], []), "read it here, run it in a test, or say why not in NOT_READ"
 
 
@@ -221,6 +220,23 @@ def test_a_synopsis_is_that_of_the_command(
         page = (ROOT / "docs" / f"{block.page}.rst").read_text("utf-8")
         of_all = _dashed("\n".join(re.findall(r"(?m)^``--.*", page)))
         assert commands[word] - {"--help"} <= _dashed(block.text) | of_all
+
+
+@pytest.mark.parametrize("block", of("jobs"))
+def test_jobs_of_other_programs_are_understood(block: Block) -> None:
+    """What Spark's own programs are told besides is theirs."""
+    for words in JOB.findall(block.text.replace("\\\n", " ")):
+        _accepted(gateway_pipeline.group, shlex.split(words))
+
+
+@pytest.mark.parametrize("block", of("image"))
+def test_an_image_has_what_it_copies(block: Block) -> None:
+    stages = containerfile.parsed(block.text)
+    names = {stage.name for stage in stages}
+    copied = [rest for stage in stages for word, rest, _ in stage.steps if word == "COPY"]
+    assert set(re.findall("--from=([a-z]+)", " ".join(copied))) <= names
+    extras = re.findall(r"whl\)\[(\w+)\]", block.text)
+    assert all(f"\n{extra} =\n" in (ROOT / "setup.cfg").read_text() for extra in extras)
 
 
 def _commands(group: click.Group) -> dict[str, set[str]]:

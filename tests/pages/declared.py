@@ -41,6 +41,9 @@ OF_README: Final = "tests/pages/test_pages.py::test_it_works_as_it_is_written"
 COOKBOOK: Final = (
     "tests/end_to_end/test_cookbook.py::test_the_brokers_are_those_that_the_book_starts"
 )
+QUESTIONS: Final = "tests/pipeline/test_questions.py"
+TABLES: Final = "test_the_page_of_tables_is_run"
+SOURCE: Final = "tests/pipeline/datasource/test_pages.py::test_the_page_of_the_source"
 STANDBY: Final = "tests/takeover/test_takeover.py::test_what_processes_say_of_themselves"
 BRIDGES: Final = "tests/takeover/test_bridges.py"
 #: Which other test runs a block: the page, the first line, the test's file, and with ``::`` its name.
@@ -54,7 +57,7 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "installation",
         "systemctl enable --now stomp-gateway.socket",
     ): "tests/packaging/test_debian.py",
-    ("cookbook", "make run                                    # once; Ctrl-C ends i"): OF_README,
+    ("cookbook", "make run                                    # once; Ctrl-C e"): OF_README,
     ("cookbook", "python3 -m venv ~/gateway"): "tests/test_wheel.py",
     ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): COOKBOOK,
     ("cookbook", "java -Dactivemq.home=/usr/share/activemq -Dactivemq.base=/tm"): COOKBOOK,
@@ -90,6 +93,57 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "high_availability",
         "imq.bridge.standbylist=to_erp",
     ): f"{BRIDGES}::test_a_bridge_of_a_dead_broker_is_taken_with_what_is_in_doubt",
+    (
+        "pipeline",
+        "$ gateway-pipeline ingest --journal /var/lib/stomp-gateway/i",
+    ): f"{QUESTIONS}::test_the_page_of_the_pipeline_shows_what_is_printed",
+    (
+        "pipeline",
+        """cd "$(python -c 'import pipeline, os; print(os.path.dirname(""",
+    ): "tests/pipeline/test_cluster.py::test_journeys_by_spark_submit",
+    (
+        "pipeline_cluster",
+        "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar",
+    ): "tests/pipeline/test_cluster.py::test_journeys_by_spark_submit",
+    (
+        "pipeline_questions",
+        "gateway-pipeline ingest --journal DIR --into /data/events",
+    ): f"{QUESTIONS}::kept",
+    (
+        "pipeline_reconcile",
+        "openssl genpkey -algorithm ed25519 -out reconcile.key",
+    ): "tests/pipeline/test_statement.py::test_openssl_verifies_it_as_the_page_says",
+    (
+        "pipeline_reconcile",
+        "openssl pkeyutl -verify -pubin -inkey reconcile.pub -rawin -",
+    ): "tests/pipeline/test_statement.py::test_openssl_verifies_it_as_the_page_says",
+    (
+        "pipeline_reconcile",
+        "Reconciliation of links",
+    ): "tests/pipeline/jobs/test_reconcile.py::test_the_exit_code_is_1_if_it_cannot_be_proved",
+    ("pipeline_source", "from pipeline.datasource.source import register"): SOURCE,
+    (
+        "pipeline_source",
+        '.option("properties", "region string, amount double, pieces ',
+    ): SOURCE,
+    ("pipeline_source", 'spark.conf.set("spark.sql.python.filterPushdown.enabled", "t'): SOURCE,
+    (
+        "pipeline_source",
+        ">>> query.lastProgress.sources[0].latestOffset",
+    ): "tests/pipeline/datasource/test_progress.py::test_progress_shows_what_waits",
+    (
+        "from_kafka",
+        'orders = spark.readStream.format("kafka") \\',
+    ): "tests/pipeline/datasource/test_pages.py::test_the_page_for_those_who_come_from_kafka",
+    ("pipeline_tables", "from deltalake import DeltaTable"): f"{QUESTIONS}::{TABLES}",
+    (
+        "pipeline_tables",
+        'spark.read.parquet(*DeltaTable("/data/answer/journeys").file',
+    ): f"{QUESTIONS}::{TABLES}",
+    (
+        "pipeline_tables",
+        'files = DeltaTable("/data/archive").file_uris()',
+    ): f"{QUESTIONS}::{TABLES}",
     ("README", "python3 -m venv ~/gateway"): "tests/test_wheel.py",
     (
         "README",

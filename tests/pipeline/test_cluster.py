@@ -5,6 +5,8 @@ spark-submit.
 from __future__ import annotations
 
 import csv
+import re
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from tests.documented_blocks import shown
 from tests.gateway_process import ROOT, GatewayProcess
 from tests.pipeline.cluster import Cluster
 from tests.pipeline.datasource.brokers import Broker
@@ -35,11 +38,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """The zip file that the documentation tells to make for ``--py-files``."""
+    [zipped] = re.findall(r"zip -qr /tmp/stomp-gateway.zip (.*)", shown("pipeline", "cd "))
+    packages, _, patterns = zipped.partition(" -i ")
     made = tmp_path / "stomp-gateway.zip"
     with zipfile.ZipFile(made, "w") as archive:
-        for package in ("pipeline", "gateway"):
-            for path in (ROOT / package).rglob("*"):
-                if path.suffix in (".py", ".html"):
+        for package in packages.split():
+            for pattern in shlex.split(patterns):
+                for path in (ROOT / package).rglob(pattern):
                     archive.write(path, path.relative_to(ROOT))
     return made
 

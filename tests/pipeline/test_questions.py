@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +16,9 @@ import duckdb
 import pytest
 
 from pipeline.command import main
+from tests.documented_blocks import blocks, shown
+from tests.end_to_end.sessions import commands
+from tests.pages import printed
 from tests.pipeline.delivery_steps import LINKS, QUEUES, TOOK, write_steps
 from tests.pipeline.generated import Truth, write_journal
 
@@ -64,9 +69,13 @@ WRITTEN: Final = read_page()
 
 @dataclass(frozen=True)
 class Kept:
-    """The tables of a journal, in both."""
+    """The tables of a journal, in both.
+
+    :param said: what the jobs printed that made them.
+    """
 
     folder: Path
+    said: str
     truth: Truth | None
     duckdb: duckdb.DuckDBPyConnection
     spark: SparkSession
@@ -103,14 +112,16 @@ def _placed(program: str, folder: Path) -> str:
 
 def kept(spark: SparkSession, folder: Path, truth: Truth | None) -> Iterator[Kept]:
     events, answer = str(folder / "events"), str(folder / "answer")
-    assert main(["ingest", "--journal", str(folder / "journal"), "--into", events]) == 0
-    assert main(["journeys", events, "--output", answer]) == 0
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(["ingest", "--journal", str(folder / "journal"), "--into", events]) == 0
+        assert main(["journeys", events, "--output", answer]) == 0
     names: dict[str, Any] = {}
     exec(_placed(WRITTEN.programs[0], folder), names)
     database: duckdb.DuckDBPyConnection = names["database"]
     for view in WRITTEN.views:
         database.execute(view)
-    yield Kept(folder, truth, database, spark)
+    yield Kept(folder, out.getvalue(), truth, database, spark)
     database.close()
     for name in ("events", "journeys", "links", "dead_letters"):
         spark.catalog.dropTempView(name)
@@ -196,3 +207,46 @@ def test_what_happened_to_one_message(steps: Kept) -> None:
     answer = steps.ask("What happened to this message?")
     assert [row[1] for row in answer] == ["received", "sent", "arrived", "settled"]
     assert {row[3] for row in answer} == {"lake/orders"}
+
+
+def test_the_page_of_the_pipeline_shows_what_is_printed(
+    traffic: Kept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = list(commands(shown("pipeline", "$ gateway-pipeline ingest")))
+    [(ingest, ingested), (journeys, outcomes), (one, steps)] = session
+    said = traffic.said.replace(str(traffic.folder), "/data")
+    assert ingest.split()[1:3] == ["ingest", "--journal"]
+    assert printed.has(said, ingested), said
+    assert journeys == "gateway-pipeline journeys /data/events"
+    facts, table = outcomes.strip().split("\n\n")
+    assert printed.has(said, facts), said
+    for line in table.splitlines():
+        assert printed.has(said, line), f"{line}\n{said}"
+    name = "ID:7-127.0.0.1(e2:91)-40123-11513"
+    assert one == f"gateway-pipeline journeys /data/events --message '{name}'"
+    query = "select message_id from journeys where outcome = 'delivered' and produced is not null limit 1"
+    [[id]] = traffic.duckdb.execute(query).fetchall()
+    capsys.readouterr()
+    assert main(["journeys", str(traffic.folder / "events"), "--message", id]) == 0
+    said = capsys.readouterr().out
+    # Columns without anything are left out.
+    columns, there = (
+        next(re.findall(r"[^┃ ]+", line) for line in text.splitlines() if " step " in line)
+        for text in (steps, said)
+    )
+    assert there == [column for column in columns if column not in ("attempt", "reason")]
+    assert {"produced", "delivered", "acknowledged"} <= set(said.split())
+
+
+def test_the_page_of_tables_is_run(traffic: Kept) -> None:
+    page = [block.text for block in blocks(PAGE.with_name("pipeline_tables.rst"))]
+    names: dict[str, Any] = {"spark": traffic.spark}
+    ran = 0
+    for text in page:
+        # That one needs jars of Delta Lake's, which no test has.
+        if 'format("delta")' in text:
+            continue
+        text = text.replace("/data/archive", "/data/answer/journeys")
+        exec(text.replace('"/data/', f'"{traffic.folder}/'), names)
+        ran += 1
+    assert ran == len(page) - 1 == 3

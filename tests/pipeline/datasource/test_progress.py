@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.datasource.looking import MOST, Look
 from pipeline.datasource.options import Use, parse
+from tests.documented_blocks import shown
 from tests.pipeline.datasource.brokers import Broker
 from tests.pipeline.datasource.crashing import into_parquet
 from tests.servers import activemq
@@ -44,6 +45,8 @@ def test_progress_shows_what_waits(session: SparkSession, gateway: Broker, tmp_p
     assert second["rowsPerSecond"] > 0
     # The bodies alone have 7 octets each.
     assert second["octetsPerSecond"] > 7 * second["rowsPerSecond"]
+    _, page = shown("pipeline_source", ">>> query.lastProgress").splitlines()
+    assert set(json.loads(page.strip("'"))) == {"oldestMillis", *first, *second}
 
 
 def test_a_long_queue_is_not_counted_to_its_end(

@@ -18,7 +18,9 @@ from pipeline.connection import Connection
 from pipeline.errors import PipelineError
 from pipeline.output import Output
 from pipeline.tables.delta import DeltaFolder
+from tests.documented_blocks import shown
 from tests.faults.linked_gateway import KINDS, LinkedGateway, linked_gateway
+from tests.pages import printed
 from tests.pipeline import linked
 from tests.pipeline.test_statement import written
 
@@ -138,6 +140,7 @@ def test_the_exit_code_is_1_if_it_cannot_be_proved(
     journal = linked.LinkJournal(tmp_path / "journal", 1)
     linked.moved(journal)
     linked.lost(journal)
+    linked.doubled(journal)
     linked.moved(journal)
     journal.roll()
     lost = [id for id, outcome in journal.truth.outcomes.items() if outcome == "lost"]
@@ -154,7 +157,14 @@ def test_the_exit_code_is_1_if_it_cannot_be_proved(
         )
         == 1
     )
-    assert "do not agree" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "do not agree" in said
+    facts, links, lost_ones = shown("pipeline_reconcile", "Reconciliation").split("\n\n")
+    assert printed.has(said, facts), said
+    for line in links.replace("orders/out", "bridge/lake").splitlines():
+        assert printed.has(said, line), f"{line}\n{said}"
+    for line in lost_ones.splitlines()[:2]:
+        assert printed.has(said, line), f"{line}\n{said}"
     rows = [
         json.loads(line)
         for path in (tmp_path / "found" / "messages").glob("*.json")
