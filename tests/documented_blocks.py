@@ -106,11 +106,11 @@ def steps(page: Path) -> Iterator[Block]:
             yield Block(page.stem, directive[2] if directive else "", text)
 
 
-def shown(page: str, begin: str) -> str:
-    """Return the block of a page in ``docs`` that begins so."""
+def shown(page: str, begin: str, part: str = "") -> str:
+    """Return the block of a page in ``docs`` that begins so, and has this part."""
     [found] = [
         block.text
         for block in blocks(ROOT / "docs" / f"{page}.rst")
-        if block.text.startswith(begin)
+        if block.text.startswith(begin) and part in block.text
     ]
     return found

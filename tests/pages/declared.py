@@ -41,6 +41,10 @@ OF_README: Final = "tests/pages/test_pages.py::test_it_works_as_it_is_written"
 COOKBOOK: Final = (
     "tests/end_to_end/test_cookbook.py::test_the_brokers_are_those_that_the_book_starts"
 )
+JOBS: Final = "tests/pipeline/jobs"
+ARCHIVED: Final = (
+    "test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_there"
+)
 QUESTIONS: Final = "tests/pipeline/test_questions.py"
 TABLES: Final = "test_the_page_of_tables_is_run"
 SOURCE: Final = "tests/pipeline/datasource/test_pages.py::test_the_page_of_the_source"
@@ -105,6 +109,22 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "pipeline_cluster",
         "PYSPARK_PYTHON=/opt/stomp-gateway/bin/python $SPARK/bin/spar",
     ): "tests/pipeline/test_cluster.py::test_journeys_by_spark_submit",
+    (
+        "pipeline_dead_letters",
+        "$ gateway-pipeline dead-letters --queue imq.bridge.jms.dmq -",
+    ): f"{JOBS}/test_dead_letters.py::test_a_bridges_dead_are_grouped_by_their_trouble",
+    (
+        "pipeline_dead_letters",
+        "$ gateway-pipeline replay --queue imq.bridge.jms.dmq --where",
+    ): f"{JOBS}/test_replay.py::test_a_dry_run_sends_nothing_and_says_what_it_would_do",
+    (
+        "pipeline_dead_letters",
+        "$ gateway-pipeline replay --approve orders.plan --ledger /va",
+    ): f"{JOBS}/test_replay.py::test_what_is_chosen_goes_where_it_is_told_and_leaves_the_queue",
+    (
+        "pipeline_dead_letters",
+        "$ gateway-pipeline archive orders /data/orders --login admin",
+    ): f"{JOBS}/test_archive.py::{ARCHIVED}",
     (
         "pipeline_questions",
         "gateway-pipeline ingest --journal DIR --into /data/events",

@@ -22,6 +22,8 @@ from pipeline.tables.delta import DeltaFolder
 from pipeline.tables.messages import archived
 from pipeline.transforms.archive import by_day
 from tests.crash.waiting import until
+from tests.documented_blocks import shown
+from tests.pages import printed
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
 from tests.pipeline.jobs.replays import Job, compared, order
 
@@ -81,13 +83,16 @@ def encodings(path: Path, name: str) -> str:
 
 
 def test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_there(
-    spark: SparkSession, graveyard: Graveyard, tmp_path: Path
+    spark: SparkSession, graveyard: Graveyard, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "archive"
     filled(graveyard, 0, 5)
     assert archive(spark, graveyard, folder) == 5
     filled(graveyard, 5, 8)
     assert archive(spark, graveyard, folder) == 3
+    _, _, page = shown("pipeline_dead_letters", "$ gateway-pipeline archive").partition("\n")
+    page = page.replace("7672", str(graveyard.gateway.port)).replace("/data/orders", str(folder))
+    assert printed.has(capsys.readouterr().out, page)
     sent = graveyard.browsed("orders")
     assert bodies(spark, folder) == Counter(b"order %d" % number for number in range(8))
     assert DeltaTable(folder).metadata().partition_columns == ["day"]

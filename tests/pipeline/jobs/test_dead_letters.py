@@ -17,6 +17,8 @@ from pipeline.connection import Connection
 from pipeline.errors import PipelineError
 from pipeline.failures import sentence
 from pipeline.output import Output
+from tests.documented_blocks import shown
+from tests.pages import printed
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ, Graveyard
 from tests.pipeline.jobs.replays import order
 
@@ -78,6 +80,12 @@ def test_a_bridges_dead_are_grouped_by_their_trouble(
     said = capsys.readouterr().out
     assert "dead messages  6" in said
     assert "growing" in said
+    _, *page = shown("pipeline_dead_letters", "$ gateway-pipeline dead-letters").splitlines()
+    facts = "\n".join(page[: page.index("Troubles") + 1])
+    port = str(graveyard.gateway.port)
+    assert printed.has(said, facts.replace("7672", port)), said
+    for columns in ("count", "in the queue"):
+        assert printed.has(said, next(line for line in page if columns in line)), said
     assert len(graveyard.browsed(BRIDGE_DMQ)) == 6
 
 

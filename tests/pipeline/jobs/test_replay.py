@@ -21,7 +21,9 @@ from pipeline.connection import Connection
 from pipeline.errors import PipelineError
 from pipeline.failures import sentence
 from pipeline.output import Output
+from tests.documented_blocks import shown
 from tests.gateway_process import ROOT
+from tests.pages import printed
 from tests.pipeline.graveyard import BRIDGE_DMQ, BROKER_DMQ
 from tests.pipeline.jobs.replays import BODIES, NOBODY, OPTIONS, Job, compared, order
 
@@ -46,7 +48,9 @@ def test_messages_of_all_types_come_back_to_where_they_were_as_they_were(job: Jo
     assert json.loads(job.make().read_text().splitlines()[-1])["messages"] == 6
 
 
-def test_what_is_chosen_goes_where_it_is_told_and_leaves_the_queue(job: Job) -> None:
+def test_what_is_chosen_goes_where_it_is_told_and_leaves_the_queue(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
     ids = job.graveyard.buried([order(number) for number in range(5)])
     plan = job.make(
         where="reason = 'TRANSFORM_FAILURE' and destination like '%broken%' and comment like '%order 3 %'",
@@ -54,8 +58,10 @@ def test_what_is_chosen_goes_where_it_is_told_and_leaves_the_queue(job: Job) -> 
     )
     [row] = [json.loads(line) for line in plan.read_text().splitlines()[1:-1]]
     assert (row["message_id"], row["target"]) == (ids[3], "queue:revived")
+    _has(job, capsys.readouterr().out, "--plan orders.plan")
     done = job.run(approve=plan, remove=True)
     assert (done.sent, done.removed) == (1, 1)
+    _has(job, capsys.readouterr().out, "--approve")
     [found] = job.graveyard.browsed("revived")
     assert (found.headers["message-id"], found.headers["correlation-id"], found.body) == (
         "ID:made:3",
@@ -67,6 +73,15 @@ def test_what_is_chosen_goes_where_it_is_told_and_leaves_the_queue(job: Job) -> 
         ids[4],
     ]
     job.graveyard.emptied("revived")
+
+
+def _has(job: Job, said: str, part: str) -> None:
+    """The page shows what is printed, of that command."""
+    text = shown("pipeline_dead_letters", "$ gateway-pipeline replay", part)
+    page = text.replace("\\\n", " ").partition("\n")[2].removeprefix("...\n")
+    for there, here in (("orders.plan", job.plan), ("/var/lib/replay", job.ledger)):
+        page = page.replace(there, str(here))
+    assert printed.has(said, page), f"{page}\n{said}"
 
 
 def test_the_brokers_own_dead_are_restored_without_what_their_death_added(job: Job) -> None:
@@ -114,6 +129,17 @@ def test_a_dry_run_sends_nothing_and_says_what_it_would_do(
     job.run(queue=BRIDGE_DMQ, connection=job.graveyard.connection())
     said = capsys.readouterr().out
     assert "this is a dry run" in said
+    _, _, *page = shown(
+        "pipeline_dead_letters", "$ gateway-pipeline replay", "a dry run"
+    ).splitlines()
+    port = str(job.graveyard.gateway.port)
+    facts = "\n".join(page[: page.index("Where they would go") + 1])
+    # The tests have a ledger, and that session has none.
+    facts = facts.replace("not known: there is no --ledger", "0").replace("7672", port)
+    assert printed.has(said, facts), said
+    for line in page:
+        if "┃" in line:
+            assert printed.has(said, line), said
     assert "queue:broken.in" in said
     assert not job.ledger.exists()
     assert len(job.graveyard.browsed(BRIDGE_DMQ)) == 2
