@@ -107,7 +107,7 @@ def steps(page: Path) -> Iterator[Block]:
 
 
 def shown(page: str, begin: str, part: str = "") -> str:
-    """Return the block of a page in ``docs`` that begins so, and has this part."""
+    """Return the block of a page that begins so, and has this part."""
     [found] = [
         block.text
         for block in blocks(ROOT / "docs" / f"{page}.rst")

@@ -1,4 +1,4 @@
-"""What the pages about the source show in Python, run as it is written there."""
+"""Run what the pages about the source show in Python."""
 
 from __future__ import annotations
 
