@@ -9,15 +9,17 @@ done, ask whether it shall be, request it, print the answer. Which commands ther
 from __future__ import annotations
 
 import argparse
+import errno
 import getpass
 import json
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TextIO
 from urllib.parse import quote
 
 from gateway import __version__
@@ -29,6 +31,8 @@ from gateway.instance.settings import printable
 
 DEFAULT_TIMEOUT_S: Final = 10
 DEFAULT_RETRIES: Final = 5
+#: Why a file that the output goes to takes no more.
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: In a table of commands, an argument that is the path of a file, ``-`` for standard input or
 #: output.
 FILE: Final = "FILE"
@@ -537,15 +541,28 @@ def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
     The exit code is the program's.
 
     Where nothing reads the output any more, as behind ``| head``, it ends without a word: with 1 if
-    that stopped the command, which does not go on, else with its own exit code.
+    that stopped the command, which does not go on, else with its own exit code. Where the output
+    cannot be written, as on a full disk, it ends with 1 and says so.
     """
     code = 1
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes both once more, and would complain.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(nowhere, stream.fileno())
+        _drop(sys.stdout, sys.stderr)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        code = 1
+        _drop(sys.stdout)
+        with suppress(OSError):
+            program = os.path.basename(sys.argv[0])
+            print(f"{program}: Error: cannot write the output: {error.strerror}", file=sys.stderr)
     sys.exit(code)
+
+
+def _drop(*streams: TextIO) -> None:
+    """Write to nowhere: Python flushes once more at the end, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())

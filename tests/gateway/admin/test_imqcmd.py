@@ -10,6 +10,7 @@ import io
 import json
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -879,3 +880,18 @@ async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(imq: Live
 
     assert (await deferToThread(leave)).startswith(b"HTTP/1.1 200 ")
     assert len((await ask(port, "GET", "/v1/destinations?type=t")).json["destinations"]) == 3000
+
+
+@pytest.mark.parametrize("words", [["-H"], ["events", "-h"], ["completion", "bash"]])
+def test_output_that_cannot_be_written_is_an_error_and_no_traceback(words: list[str]) -> None:
+    program = "from gateway.admin.cli.imqcmd import main; main()"
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr == "-c: Error: cannot write the output: No space left on device\n"
