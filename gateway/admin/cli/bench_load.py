@@ -231,7 +231,9 @@ class _Run:
             async with asyncio.timeout(seconds):
                 await work
         except TimeoutError:
-            self.outcome.fail("the gateway takes nothing: is the destination full, or paused?")
+            self.outcome.fail(
+                "the gateway takes nothing: is the destination full or paused, or does the gateway hang?"
+            )
         except (Refused, OSError) as error:
             if not self._over:
                 self.outcome.fail(str(error) or type(error).__name__)

@@ -882,6 +882,7 @@ async def test_who_goes_away_while_a_long_list_is_written_harms_nobody(imq: Live
     assert len((await ask(port, "GET", "/v1/destinations?type=t")).json["destinations"]) == 3000
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("words", [["-H"], ["events", "-h"], ["completion", "bash"]])
 def test_output_that_cannot_be_written_is_an_error_and_no_traceback(words: list[str]) -> None:
     program = "from gateway.admin.cli.imqcmd import main; main()"
