@@ -562,7 +562,7 @@ def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 def _drop(*streams: TextIO) -> None:
-    """Write to nowhere: Python flushes once more at the end, and would complain."""
+    """Write to nowhere from now on; Python flushes at the end, too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         os.dup2(nowhere, stream.fileno())
