@@ -206,10 +206,10 @@ def expiry(headers: Headers) -> tuple[int, int]:
     """
     value = headers.get("expires")
     if value is not None:
-        number = _milliseconds("expires", value)
+        number = milliseconds("expires", value)
         return (number, 0) if number >= ABSOLUTE else (0, number)
     found = _first(headers, RELATIVE_EXPIRIES)
-    return (0, 0) if found is None else (0, _milliseconds(*found))
+    return (0, 0) if found is None else (0, milliseconds(*found))
 
 
 def timestamp(value: str) -> int:
@@ -217,10 +217,14 @@ def timestamp(value: str) -> int:
 
     :raises CommandRefused: no number of milliseconds.
     """
-    return _milliseconds("timestamp", value)
+    return milliseconds("timestamp", value)
 
 
-def _milliseconds(name: str, value: str) -> int:
+def milliseconds(name: str, value: str) -> int:
+    """Return the number that a header has.
+
+    :raises CommandRefused: no number of milliseconds.
+    """
     value = value.strip()
     if _NUMBER.fullmatch(value) is None:
         raise CommandRefused(f"{name} '{value[:40]}' is no number of milliseconds")

@@ -18,6 +18,7 @@ from gateway.stomp.destinations import PLAIN, ArtemisNames, Naming, PlainNames
 from gateway.stomp.error_frames import OWN, SPOKEN, Wording, refusal_of
 from gateway.stomp.header_roles import varying
 from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
+from gateway.stomp.queue_arguments import READ_OF_SEND
 from gateway.stomp.rabbitmq_names import RabbitMQNames
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.wire import STRICT, Leniency, Varying, Version
@@ -342,7 +343,7 @@ RABBITMQ: Final = Profile(
     "rabbitmq",
     "RabbitMQ/3.10",
     leniency=Leniency(any_body=True, any_command=True),
-    read=frozenset(("message-id",)),
+    read=frozenset(("message-id",)) | READ_OF_SEND,
     session="session-",
     session_length=22,
     default_user="guest",

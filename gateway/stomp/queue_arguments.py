@@ -1,7 +1,7 @@
-"""What SUBSCRIBE says of RabbitMQ's queues.
+"""What SUBSCRIBE and SEND say of RabbitMQ's queues.
 
 There a subscription of a topic or an exchange has a queue. Headers say how that or a named queue is
-made, and who may use it (RabbitMQ 3.10, measured).
+made, and who may use it (RabbitMQ 3.10, measured). A SEND to a named queue may have them, too.
 
 Owns which of these headers mean something here, and which are refused because the subscription
 would not be what the client asks for.
@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gateway.messaging.destination import Destination, Kind
-from gateway.stomp.client_headers import QUEUE_NAME, durable_name, flagged
+from gateway.stomp.client_headers import QUEUE_NAME, durable_name, flagged, milliseconds
 from gateway.stomp.refusals import CommandRefused, Refusal
 
 Headers = Mapping[str, str]
 
+_REAPED: Final = "a queue goes when it has been empty and without consumers for imq.autocreate.reaptime. Leave it out"
 _NO_STREAMS: Final = "there are no streams. Leave it out"
 #: What no subscription has, and what to do instead.
 _NEVER: Final = {
@@ -37,6 +38,9 @@ _NEVER_CONSUMED: Final = {
     "x-stream-filter": "there are no streams. SUBSCRIBE with a selector",
     "x-stream-match-unfiltered": "there are no streams. SUBSCRIBE with a selector",
 }
+_TTL: Final = "x-message-ttl"
+#: Headers of SEND whose values count.
+READ_OF_SEND: Final = frozenset((_TTL, "x-queue-type"))
 #: Kinds of queues that keep a message until it is acknowledged.
 _TYPES: Final = ("classic", "quorum")
 #: RabbitMQ declares no queue for these, and reads no arguments.
@@ -66,9 +70,7 @@ def share_of(headers: Headers, destination: Destination) -> Share:
     if destination.temporary or headers["destination"].startswith(_DECLARED):
         return Share()
     _check(headers, _NEVER)
-    kind = headers.get("x-queue-type")
-    if kind is not None and kind.strip() not in _TYPES:
-        raise _refused("x-queue-type", f"'{kind[:40]}' is neither {' nor '.join(_TYPES)}")
+    _check_type(headers)
     if destination.kind is Kind.QUEUE:
         _check_queue(headers)
         return Share()
@@ -102,6 +104,27 @@ def share_of(headers: Headers, destination: Destination) -> Share:
     return Share(name, bool(name) and kept, bool(headers.get(QUEUE_NAME)))
 
 
+def most_ttl(headers: Headers, destination: Destination) -> int:
+    """Return for how many milliseconds the queue of a SEND keeps messages.
+
+    0 is for ever.
+
+    :raises CommandRefused: the queue would not be what the client asks for. The sentence has the
+        remedy.
+    """
+    declared = destination.kind is Kind.QUEUE and not destination.temporary
+    if not declared or headers["destination"].startswith(_DECLARED):
+        return 0
+    for name, why in _NEVER.items():
+        if name in headers and name != _TTL:
+            raise _refused(name, why, "SEND")
+    if "x-expires" in headers:
+        raise _refused("x-expires", _REAPED, "SEND")
+    _check_type(headers, "SEND")
+    # To live for no time is to be gone at once.
+    return max(milliseconds(_TTL, headers[_TTL]), 1) if _TTL in headers else 0
+
+
 def shared_name(headers: Headers, destination: Destination) -> str:
     """Return the shared subscription that a frame names, "" for none."""
     name = headers.get(QUEUE_NAME)
@@ -120,16 +143,23 @@ def _check(headers: Headers, never: Mapping[str, str]) -> None:
             raise _refused(name, why)
 
 
+def _check_type(headers: Headers, command: str = "SUBSCRIBE") -> None:
+    """Check what kind of queue it is.
+
+    :raises CommandRefused: one that is not here.
+    """
+    kind = headers.get("x-queue-type")
+    if kind is not None and kind.strip() not in _TYPES:
+        raise _refused("x-queue-type", f"'{kind[:40]}' is neither {' nor '.join(_TYPES)}", command)
+
+
 def _check_queue(headers: Headers) -> None:
     """Check SUBSCRIBE to a queue.
 
     :raises CommandRefused: the queue would not be what the client asks for.
     """
     if "x-expires" in headers:
-        raise _refused(
-            "x-expires",
-            "a queue goes when it has been empty and without consumers for imq.autocreate.reaptime. Leave it out",
-        )
+        raise _refused("x-expires", _REAPED)
     # RabbitMQ's queue that is not durable is exclusive and goes with its last consumer.
     passing = _is(headers, "durable", "false") or _is(headers, "persistent", "false")
     for name, why in (
@@ -148,7 +178,7 @@ def _is(headers: Headers, name: str, value: str) -> bool:
     return headers.get(name, "").strip().lower() == value
 
 
-def _refused(name: str, why: str) -> CommandRefused:
+def _refused(name: str, why: str, command: str = "SUBSCRIBE") -> CommandRefused:
     return CommandRefused(
-        f"'{name}' is not allowed on 'SUBSCRIBE': {why}.\n", summary="Invalid header"
+        f"'{name}' is not allowed on '{command}': {why}.\n", summary="Invalid header"
     )

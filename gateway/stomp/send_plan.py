@@ -36,6 +36,7 @@ from gateway.stomp.map_texts import FORMS, read_map
 from gateway.stomp.map_texts import REFUSED as REFUSED_FORMS
 from gateway.stomp.object_texts import OBJECT_FORMS, check_object
 from gateway.stomp.profiles import ANYCAST, MULTICAST, OPENMQ, Profile
+from gateway.stomp.queue_arguments import most_ttl
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 from gateway.stomp.wire import Head, ShapedHead
 
@@ -194,6 +195,10 @@ def plan_send(
         extras=tuple(extras),
         octets=octets,
     )
+    if profile.queue_arguments:
+        most = most_ttl(given, headers.destination)
+        if most and not expires:
+            ttl, expiring = min(ttl or most, most), True
     content_type = given.get("content-type")
     # Nearly every other one is shorter, and this is done for each message of a producer whose
     # headers vary.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -274,6 +275,74 @@ def test_a_name_and_another_name_are_refused(join: Join, name: str) -> None:
     both = {"x-queue-name": name, "durable-subscriber-name": name}
     client = join("rabbitmq", client_id=name)
     assert "'x-queue-name'" in refused(client, f"/topic/{name}", both)
+
+
+OF_SENDS = {
+    "x-max-length": "maxNumMsgs",
+    "x-max-length-bytes": "maxTotalMsgBytes",
+    "x-overflow": "limitBehavior",
+    "x-dead-letter-exchange": "mq.sys.dmq",
+    "x-dead-letter-routing-key": "mq.sys.dmq",
+    "x-expires": "reaptime",
+    "x-max-age": "streams",
+    "x-stream-max-segment-size-bytes": "streams",
+    "x-stream-filter-size-bytes": "streams",
+    "x-queue-type": "neither classic nor quorum",
+}
+
+
+@pytest.mark.parametrize("header", OF_SENDS)
+def test_a_send_that_asks_for_another_queue_is_refused(join: Join, name: str, header: str) -> None:
+    client = join("rabbitmq")
+    asked = {header: "1000", "receipt": "r"}
+    client.send("SEND", {"destination": f"/queue/{name}", **asked}, "body")
+    error = client.expect("ERROR")
+    assert error["receipt-id"] == "r"
+    assert error.text.startswith(f"'{header}' is not allowed on 'SEND'")
+    assert OF_SENDS[header] in error.text
+    # RabbitMQ declares no queue for these.
+    for place in ("/topic/{}", "/exchange/amq.direct/{}", "/amq/queue/{}"):
+        client.put(place.format(name), "body", **{header: "1000"})
+    # Nor do others have queues that are declared.
+    join("activemq").put(f"/queue/{name}", "body", **{header: "1000"})
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_send_may_say_what_kind_its_queue_is(join: Join, name: str, kind: str) -> None:
+    client = join("rabbitmq")
+    client.put(f"/queue/{name}", "body", **{"x-queue-type": kind, "x-max-priority": "5"})
+    assert client.left(f"/queue/{name}") == ["body"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "shortest"),
+    [
+        ({"x-message-ttl": "60000"}, 60_000),
+        ({"x-message-ttl": "60000", "expiration": "30000"}, 30_000),
+        ({"x-message-ttl": "60000", "expiration": "90000"}, 60_000),
+    ],
+)
+def test_messages_live_as_long_as_their_queue_keeps_them(
+    join: Join, name: str, headers: dict[str, str], shortest: int
+) -> None:
+    sender, reader = join("rabbitmq"), join("openmq")
+    for at, body in enumerate(("first", "second")):
+        before = time.time() * 1000
+        sender.put(f"/queue/{name}", body, **headers, number=str(at))
+        after = time.time() * 1000
+        reader.subscribe(f"/queue/{name}", id=body)
+        ends = int(reader.message()["expires"]) - shortest
+        assert before - 1 <= ends <= after + 1
+        reader.ask("UNSUBSCRIBE", id=body)
+
+
+def test_a_queue_that_keeps_nothing_has_nothing_later(join: Join, name: str) -> None:
+    sender = join("rabbitmq")
+    sender.put(f"/queue/{name}", "gone", **{"x-message-ttl": "0"})
+    sender.put(f"/queue/{name}", "kept")
+    sender.send("SEND", {"destination": f"/queue/{name}", "x-message-ttl": "soon"}, "body")
+    assert "x-message-ttl" in sender.expect("ERROR").text
+    assert sender.left(f"/queue/{name}") == ["kept"]
 
 
 def test_other_profiles_do_not_read_them(join: Join, name: str) -> None:
