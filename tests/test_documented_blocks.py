@@ -1,10 +1,12 @@
 """Every command and snippet of every page is run or read by a test.
 
 :mod:`tests.pages` runs all blocks of a page, in their order; other tests that run some are in
-:data:`RUN` and :data:`tests.pages.declared.ELSEWHERE`. The others are read here by the parser that reads them in earnest:
-commands by the command. :data:`NOT_READ` has the rest, with the reason. A block that is new, and none of these, fails.
+:data:`RUN` and :data:`tests.pages.declared.ELSEWHERE`. The others are read here by what reads them in
+earnest: words by the command, images by what builds them. :data:`NOT_READ` has the rest, with the
+reason. A block that is new, and none of these, fails; so does an entry of a block that is gone.
 
-``python -m tests.test_documented_blocks`` prints how many blocks of each page are run, read and neither.
+``python -m tests.test_documented_blocks`` prints how many blocks of each page are run, read and
+neither.
 """
 
 from __future__ import annotations
@@ -50,14 +52,9 @@ FILES: Final = {
     "by_country.py": "tests/test_documented_bridges.py",
 }
 
-SHOWN: Final = "what a program prints"
-PACKED: Final = "installs into an environment of its own, from an index"
-SHELL: Final = "several programs, some of which are others'"
-SPARK: Final = "a part of a program with Spark"
 #: Blocks that no test reads: the page, the first line, the reason.
 NOT_READ: Final[dict[tuple[str, str], str]] = {
-    **{each: why for each, why in declared.NOT_RUN.items() if why != declared.SYNTAX},
-    ("pipeline_cluster", "python3.12 -m venv /tmp/environment"): PACKED,
+    each: why for each, why in declared.NOT_RUN.items() if why != declared.SYNTAX
 }
 
 

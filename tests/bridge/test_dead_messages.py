@@ -20,6 +20,8 @@ from gateway.messaging.destination import Kind, Queue
 from gateway.messaging.envelope import decode
 from gateway.messaging.message import Headers, Message
 from tests.bridge.dead_queues import BUILT_IN, FACTORY, Doing, Graveyard, died, dmq, original
+from tests.documented_blocks import shown
+from tests.pages import printed
 
 A, B = Queue("a"), Queue("b")
 
@@ -153,6 +155,9 @@ def test_where_no_queue_takes_it_everything_is_in_the_log_and_it_is_not_buried(
     ):
         assert part in line
     assert "\\xff" not in line
+    page = shown("jmsbridge", "link orders: message ID1")
+    page = page.replace("ID1", "ID:there:1").replace("3 attempts", "1 attempt")
+    assert printed.has(line, f"...{page}"), line
 
 
 def test_what_is_too_long_for_a_line_has_several(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ OF_README: Final = "tests/pages/test_pages.py::test_it_works_as_it_is_written"
 COOKBOOK: Final = (
     "tests/end_to_end/test_cookbook.py::test_the_brokers_are_those_that_the_book_starts"
 )
+BURIED_NOWHERE: Final = "test_where_no_queue_takes_it_everything_is_in_the_log_and_it_is_not_buried"
 JOBS: Final = "tests/pipeline/jobs"
 ARCHIVED: Final = (
     "test_a_queue_is_browsed_into_a_folder_each_message_once_and_comes_back_from_there"
@@ -172,6 +173,10 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
     ("index", "make run"): OF_README,
     ("first_bridge", "make run"): OF_README,
     ("first_bridge", "cd docs/tutorial"): "tests/end_to_end/test_tutorial.py",
+    (
+        "jmsbridge",
+        "link orders: message ID1 is dead and in no dead message queu",
+    ): f"tests/bridge/test_dead_messages.py::{BURIED_NOWHERE}",
     ("jmsbridge", "[options.entry_points]"): "tests/test_documented_bridges.py",
     ("jmsbridge", '<connection-factory ref-name="archive">'): "tests/test_documented_bridges.py",
     ("operations", "python3 -m venv /opt/stomp-gateway"): "tests/test_wheel.py",
@@ -181,6 +186,7 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "INFO [gateway.stomp.connection] and 1990 more from 3 address",
     ): "tests/gateway/stomp/test_connection_log.py",
 }
+PACKED: Final = "installs into an environment of its own, from an index"
 MEASURES: Final = "measures for minutes"
 CONTAINERS: Final = "needs Podman"
 NOT_RUN: Final[dict[tuple[str, str], str]] = {
@@ -191,12 +197,9 @@ NOT_RUN: Final[dict[tuple[str, str], str]] = {
     ): SYNTAX,
     ("installation", "podman build -f packaging/container/Containerfile -t stomp-g"): CONTAINERS,
     ("installation", "podman exec -it mq imqusermgr add -u alice -g users"): CONTAINERS,
-    (
-        "jmsbridge",
-        "link orders: message ID1 is dead and in no dead message queu",
-    ): "needs dead message queues that take nothing",
     ("front", "clients --- TCP, TLS, WebSocket --- load balancer --- gatewa"): DRAWN,
     ("high_availability", "backend stomp"): "needs HAProxy",
     ("imqcmd", "imqcmd SUBCOMMAND ARGUMENT [options]"): SYNTAX,
+    ("pipeline_cluster", "python3.12 -m venv /tmp/environment"): PACKED,
     ("tracing", "python -m benchmarks.costs tracing --path build/compiled --o"): MEASURES,
 }

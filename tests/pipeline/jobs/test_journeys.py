@@ -136,6 +136,8 @@ def test_each_outcome_is_known_by_its_steps(spark: SparkSession, tmp_path: Path)
         ),
         _line("of two", "delivered", destination=_TOPIC, subscription="two"),
         _line("of none", "produced", destination=_TOPIC),
+        _line("copied", "routed", destination=_TOPIC, target_ids=["a copy"]),
+        _line("copied", "produced", "deleted", destination=_TOPIC, reason="copied"),
         _line("of today", "produced", run=_SECOND),
     )
     found = _found(spark, journal)
@@ -157,6 +159,7 @@ def test_each_outcome_is_known_by_its_steps(spark: SparkSession, tmp_path: Path)
         ("of two", "one"): "delivered",
         ("of two", "two"): "lost",
         ("of none", None): "unclaimed",
+        ("copied", None): "delivered",
         ("of today", None): "waiting",
     }
     one = found["acknowledged", None]
