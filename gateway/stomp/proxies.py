@@ -43,12 +43,14 @@ class BadProxyHeader(Exception):
 class Told(NamedTuple):
     """What a header says.
 
-    :param client: None: it says nothing of a client, as the proxy itself asks.
+    :param client: None: it says nothing of a client.
     :param size: octets of the header.
+    :param own: the proxy itself asks, as for a look at its health.
     """
 
     client: IAddress | None
     size: int
+    own: bool = False
 
 
 class Proxies:
@@ -78,7 +80,8 @@ class Proxies:
         """Return the client's address by ``X-Forwarded-For``.
 
         It is the last one there that is not a proxy's. What stands before it the client may have
-        written. That a client is on this machine no proxy can say.
+        written. That a client is on this machine no proxy can say, be it that the proxy is there
+        itself: such a client is :data:`UNKNOWN`.
 
         :param peer: who has sent the request.
         """
@@ -90,8 +93,14 @@ class Proxies:
             if host is None:
                 break
             found = host
-        return peer if _is_loopback(found) else found
+        if peer not in self:
+            return found
+        return _elsewhere(peer if _is_loopback(found) else found)
 
+
+#: The address of a client of whom a proxy on this machine does not say where it is. It has no rights
+#: of this machine's.
+UNKNOWN: Final = "unknown"
 
 #: No proxy at all.
 NONE: Final = Proxies()
@@ -100,6 +109,10 @@ NONE: Final = Proxies()
 def _is_loopback(host: str) -> bool:
     address = parsed_address(host)
     return address is not None and address.is_loopback
+
+
+def _elsewhere(host: str) -> str:
+    return UNKNOWN if _is_loopback(host) else host
 
 
 def _host(text: str) -> str | None:
@@ -169,7 +182,7 @@ def _version_2(octets: bytes) -> Told | None:
         return None
     addresses = _V2_ADDRESSES.get(kind)
     if command == _V2_LOCAL or addresses is None:
-        return Told(None, size)
+        return Told(None, size, command == _V2_LOCAL)
     if following < addresses.size:
         raise BadProxyHeader("a header of version 2 is too short for its addresses")
     source, _, port, _ = addresses.unpack_from(octets, start + _V2_HEAD.size)
@@ -181,6 +194,12 @@ def _address(packed: bytes, port: int) -> IAddress:
     kind: Any = IPv4Address if address.version == 4 else IPv6Address
     made: IAddress = kind("TCP", str(address), port)
     return made
+
+
+def _client_by(proxy: IAddress | None) -> IAddress:
+    """The address of a client of whom the proxy says nothing."""
+    address: IAddress = IPv4Address("TCP", _elsewhere(peer_host(proxy)), 0)
+    return address
 
 
 class ProxiedFactory(ServerFactory):
@@ -265,6 +284,9 @@ class _Announced(Protocol):
         self._over()
         transport: Any = self.transport
         client = None if _is_loopback(peer_host(told.client)) else told.client
+        if client is None and self._must_tell and not told.own:
+            client = _client_by(self._proxy)
+        # Where the header need not tell, the request may.
         following: Any = self._wrapped.buildProtocol(client or self._proxy)
         transport.protocol = following
         following.makeConnection(transport)

@@ -14,7 +14,7 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol, wrap
 from wsproto.events import BytesMessage
 
 from gateway.stomp.listeners import Listener
-from gateway.stomp.proxies import BadProxyHeader, Proxies, Told, read_header
+from gateway.stomp.proxies import UNKNOWN, BadProxyHeader, Proxies, Told, read_header
 from gateway.stomp.settings import TransportOptions
 from gateway.stomp.websocket.upgrade import Rules
 from tests.gateway.stomp.test_service import (
@@ -81,13 +81,16 @@ def test_what_is_no_header_is_left_alone(octets: bytes) -> None:
     [
         (b"PROXY UNKNOWN\r\n", 15),
         (b"PROXY UNKNOWN ff::1 what ever\r\n", 31),
-        # A health check of the proxy's own, and a family that has no addresses of IP.
-        (_SIGNATURE + b"\x20\x00\x00\x00", 16),
+        # A family that has no addresses of IP.
         (_SIGNATURE + b"\x21\x31\x00\x02ab", 18),
     ],
 )
 def test_a_header_may_say_nothing_of_a_client(header: bytes, size: int) -> None:
     assert read_header(header + b"rest") == Told(None, size)
+
+
+def test_a_proxy_may_ask_for_itself() -> None:
+    assert read_header(_SIGNATURE + b"\x20\x00\x00\x00rest") == Told(None, 16, own=True)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,10 @@ def test_whatever_comes_is_a_header_or_none_or_refused(octets: bytes) -> None:
 @pytest.mark.parametrize(
     ("forwarded", "peer", "client"),
     [
-        ("", "127.0.0.1", "127.0.0.1"),
+        # A proxy on this machine that does not say who asks gives nobody the rights of this machine.
+        ("", "127.0.0.1", UNKNOWN),
+        ("127.0.0.1", "127.0.0.1", UNKNOWN),
+        ("127.0.0.2, ::1", "127.0.0.1", UNKNOWN),
         ("203.0.113.7", "127.0.0.1", "203.0.113.7"),
         # What the client has written itself stands before what the proxies add.
         ("1.1.1.1, 203.0.113.7", "127.0.0.1", "203.0.113.7"),
@@ -135,7 +141,7 @@ def test_whatever_comes_is_a_header_or_none_or_refused(octets: bytes) -> None:
         ("[2001:db8::1]:4711", "127.0.0.1", "2001:db8::1"),
         ("2001:db8::1", "fd00::5", "2001:db8::1"),
         ("::ffff:203.0.113.7", "127.0.0.1", "203.0.113.7"),
-        ("unknown", "127.0.0.1", "127.0.0.1"),
+        ("unknown", "127.0.0.1", UNKNOWN),
         # Who is on this machine may do more than others.
         ("127.0.0.1", "10.2.3.4", "10.2.3.4"),
         ("::1, 10.7.7.7", "10.2.3.4", "10.2.3.4"),
@@ -180,6 +186,28 @@ async def test_a_header_says_who_the_client_is(header: Any) -> None:
     direct.say(CONNECT)
     await direct.lost
     assert not direct.frames
+    await bridge.service.stop()
+
+
+@pytest.mark.parametrize(
+    ("header", "address"),
+    [
+        (b"PROXY TCP4 127.0.0.1 127.0.0.1 4711 443\r\n", UNKNOWN),
+        (b"PROXY TCP6 ::1 ::1 4711 443\r\n", UNKNOWN),
+        (b"PROXY UNKNOWN\r\n", UNKNOWN),
+        # Its own look at the gateway's health.
+        (_SIGNATURE + b"\x20\x00\x00\x00", "127.0.0.1"),
+    ],
+)
+@on_reactor
+async def test_no_header_puts_a_client_on_this_machine(header: bytes, address: str) -> None:
+    bridge = _bridge(_HERE)
+    await bridge.service.start()
+    client = await _client(bridge, "plain")
+    client.say(header, CONNECT)
+    await client.heard(1)
+    [found] = bridge.service.clients
+    assert found.address == address
     await bridge.service.stop()
 
 
