@@ -2,7 +2,7 @@
 
 They are a JSON Web Key Set (RFC 7517), from a file or a URL. Owns when they are fetched: for the first token, when those that are there are old, and when a token
 names one that is not there, which is how providers bring in new ones. Keys that cannot be fetched
-again stay in use.
+again stay in use; until that is known, those who log in wait.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class Keys:
         rested = self._tried is None or now - self._tried >= PAUSE_S
         if (stale or missing) and rested and self._waiting is None:
             self._renew()
-        # A key that is there need not wait for newer ones.
-        if self._waiting is not None and (missing or not self._known):
+        # The fetch may withdraw a key. Where the last one has failed, those that are there do.
+        if self._waiting is not None and (missing or (stale and not self._problem)):
             await self._next()
         if not self._known:
             raise KeysUnavailable(self._problem)

@@ -252,12 +252,30 @@ def test_keys_that_cannot_be_fetched_again_stay_in_use(issuer: Issuer) -> None:
     served.down = OSError("nobody listens there")
     assert isinstance(served.login(issuer.token(NOW + 9999)), Principal)
     assert len(served.asked) == 3
-    # Nor does a key that is there wait for an issuer that hangs.
+    # Nor does anybody wait for an issuer that hangs, when it is known that it does.
     served.down = None
     served.clock.advance(PAUSE_S)
     served.held = Deferred()
     assert isinstance(served.login(issuer.token(NOW + 9999)), Principal)
     assert len(served.asked) == 4
+
+
+def test_a_key_that_was_withdrawn_lets_nobody_in_when_the_set_is_old() -> None:
+    issuer = Issuer()
+    served = Served(issuer)
+    stolen = issuer.token(NOW + 9999)
+    assert isinstance(served.login(stolen), Principal)
+    issuer.turn()
+    issuer.keys.pop("key1")
+    served.clock.advance(LIFETIME)
+    assert "none of the known keys" in served.refused(stolen)
+    # One who waits for a fetch that fails is let in with what there is.
+    served.clock.advance(LIFETIME)
+    served.held = Deferred()
+    waiting = served.begun(issuer.token(NOW + 9999))
+    assert waiting == []
+    served.held.errback(TimeoutError("no answer"))
+    assert [type(each) for each in waiting] == [Principal]
 
 
 def test_logins_wait_for_one_fetch_and_may_go_meanwhile(issuer: Issuer) -> None:
