@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from unicodedata import category
 
 from gateway.front.held import HeldProvider
 from gateway.front.settings import Share
@@ -22,7 +23,7 @@ def check_name(destination: Destination) -> None:
 
     Else access rules, and who has which destination, would be asked about another name than the
     broker is. To ActiveMQ a comma divides several destinations, options follow a question mark, and
-    blanks at the edges are not there; to Artemis a queue is behind ``::``, and ``#`` is a wildcard,
+    blanks and control characters at the edges are not there; to Artemis a queue is behind ``::``, and ``#`` is a wildcard,
     as it is to RabbitMQ, to which ``%`` begins a character's number.
 
     :raises InvalidDestination: it may mean another, or several.
@@ -34,6 +35,8 @@ def check_name(destination: Destination) -> None:
     wild = _ANYWHERE if destination.kind is Kind.TOPIC else _ANYWHERE | {"*", ">"}
     if name != name.strip():
         odd = "blanks at an edge"
+    elif any(category(each) == "Cc" for each in name):
+        odd = "control characters"
     elif not wild.isdisjoint(name.split(".")):
         odd = "wildcards" if destination.kind is Kind.QUEUE else "the wildcard #"
     if odd:

@@ -318,8 +318,11 @@ class AccessRules:
                 return False
             if operation is Operation.CREATE:
                 return True
-        rules = self._table.get((resource, operation.value), _NOTHING)
-        if resource == "topic" and destination.name.startswith(ADVISORY):
+        return self._decide(principal, operation, destination)
+
+    def _decide(self, principal: Principal, operation: Operation, destination: Destination) -> bool:
+        rules = self._table.get((_RESOURCES[destination.kind], operation.value), _NOTHING)
+        if destination.kind is Kind.TOPIC and destination.name.startswith(ADVISORY):
             verdict = rules.decide_advisory(principal, destination.name)
             if verdict is not None:
                 return verdict
@@ -379,10 +382,13 @@ class AccessRules:
         """
         if destination.temporary and operation is not Operation.PRODUCE:
             return True
-        rules = self._table.get((_RESOURCES[destination.kind], operation.value), _NOTHING)
         if destination.kind is Kind.TOPIC and is_wild(destination.name):
-            return rules.decide_every(principal, destination.name)
-        return rules.decide(principal, destination.name)
+            rules = self._table.get((_RESOURCES[destination.kind], operation.value), _NOTHING)
+            if not rules.decide_every(principal, destination.name):
+                return False
+            if not destination.name.startswith(ADVISORY):
+                return True
+        return self._decide(principal, operation, destination)
 
 
 def read_lists(data: bytes, file: Path) -> dict[str, list[str]]:

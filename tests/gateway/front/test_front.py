@@ -201,6 +201,8 @@ def test_the_access_rules_hold_in_front(front: GatewayProcess, connect: Connect,
         "closed?a",
         "open::closed",
         "clos%65d",
+        "\x01closed",
+        "closed\x01",
         "*",
         "clos.>",
         "#",
@@ -214,6 +216,15 @@ def test_no_name_leads_around_the_rules(
     client = connect(front)
     client.send(command, {"destination": f"/queue/{name}", "id": "s", "receipt": "r"})
     client.error("may mean something else to the broker that has it", receipt_id="r")
+
+
+@pytest.mark.parametrize("topic", ["ActiveMQ.Advisory.Connection", "ActiveMQ.Advisory.>"])
+def test_advisory_topics_of_the_broker_are_for_administrators(
+    front: GatewayProcess, connect: Connect, topic: str
+) -> None:
+    client = connect(front)
+    client.send("SUBSCRIBE", {"destination": f"/topic/{topic}", "id": "s", "receipt": "r"})
+    client.error("may not consume", receipt_id="r")
 
 
 def test_what_a_pattern_covers_is_for_the_broker_to_say(
