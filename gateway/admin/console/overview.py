@@ -166,7 +166,7 @@ class Overview:
                     yield Trouble(
                         "bad",
                         f"Bridge {bridge.name}",
-                        f"{count} of its transactions are {word}.",
+                        f"{count} of its transactions {'is' if count == 1 else 'are'} {word}.",
                         "transactions",
                         None,
                         "Look at them:",

@@ -199,13 +199,13 @@ class Pages:
     def __init__(self, browser: Browser, served: Served) -> None:
         self.browser = browser
         self._base = f"http://{HOST}:{served.port}"
-        self._served = served
+        self.served = served
 
     def log_in(self, user: str) -> None:
         """Log in by the form."""
         self.browser.forget_cookies()
         self.go("/console/login")
-        self.fill(user=user, password=self._served.password(user))
+        self.fill(user=user, password=self.served.password(user))
         self.browser.click("button.main")
         self.browser.until("location.pathname === '/console/'")
         self.ready()
