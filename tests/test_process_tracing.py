@@ -7,7 +7,7 @@ import threading
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -43,12 +43,16 @@ class Collector:
 
     :ivar status: what it answers.
     :ivar asked: how many requests came.
+    :ivar endless: its answers do not end.
+    :ivar octets: that such an answer had.
     """
 
     def __init__(self) -> None:
         self.spans: list[dict[str, Any]] = []
         self.status = 200
         self.asked = 0
+        self.endless = False
+        self.octets = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
 
@@ -75,9 +79,16 @@ def collecting(port: int = 0) -> Iterator[tuple[Collector, int]]:
                     for scope in resource["scopeSpans"]:
                         collector.spans += scope["spans"]
             self.send_response(collector.status)
-            self.send_header("content-length", "2")
+            if collector.endless:
+                self.close_connection = True
+            else:
+                self.send_header("content-length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
+            with suppress(OSError):
+                while collector.endless:
+                    self.wfile.write(bytes(1 << 16))
+                    collector.octets += 1 << 16
 
         def log_message(self, format: str, *args: object) -> None:
             """Nobody reads it."""
@@ -229,6 +240,20 @@ def test_a_collector_that_refuses_is_counted(tmp_path: Path) -> None:
             client.store("/queue/q", b"x", **SAMPLED)
             until(lambda: metric(gateway, "spans_dropped_total") == 1, lambda: gateway.log)
             assert "refuses 1 spans: it answers 400" in gateway.log
+            client.store("/queue/q", b"x", **SAMPLED)
+            until(lambda: metric(gateway, "spans_dropped_total") == 2, lambda: gateway.log)
+            assert gateway.log.count("it answers 400") == 1
+
+
+def test_an_answer_without_an_end_is_not_kept(tmp_path: Path) -> None:
+    with collecting() as (collector, port):
+        collector.endless = True
+        with traced(tmp_path, port) as gateway, Client(gateway.port) as client:
+            client.store("/queue/q", b"x", **SAMPLED)
+            until(lambda: metric(gateway, "spans_exported_total") == 1, lambda: gateway.log)
+            # What the sockets hold is sent, and no more.
+            assert collector.octets < 1 << 26
+        collector.endless = False
 
 
 def test_an_endpoint_that_is_no_url_is_refused(tmp_path: Path) -> None:

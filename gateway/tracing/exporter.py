@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.web.client import Agent, HTTPConnectionPool, readBody
+from twisted.python.failure import Failure
+from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone
+from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer
 from zope.interface import implementer
@@ -35,6 +38,8 @@ _TIMEOUT: Final = 10.0
 _LAST_TIMEOUT: Final = 1.0
 #: The longest pause after requests that failed, in seconds; the first is the interval.
 _LONGEST_PAUSE: Final = 60.0
+#: Octets of an answer that are read: it says at most how many spans are refused, and why.
+_LONGEST_ANSWER: Final = 1 << 16
 #: What a collector answers that wants the same once more, later.
 _AGAIN: Final = frozenset({429, 502, 503, 504})
 
@@ -59,6 +64,38 @@ class _Body:
 
     def stopProducing(self) -> None:
         """All is written."""
+
+
+class _Answer(Protocol):
+    """Reads the body of an answer, and no more than the longest.
+
+    :ivar read: gets it; fails where it does not end. It can be cancelled.
+    """
+
+    def __init__(self) -> None:
+        self.read: Final[Deferred[bytes]] = Deferred(lambda _: self._close())
+        self._octets = b""
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets of it."""
+        self._octets += data
+        if len(self._octets) > _LONGEST_ANSWER and not self.read.called:
+            self.read.callback(b"")
+            self._close()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """It has ended."""
+        if self.read.called:
+            return
+        # The end of the connection is also one of the answer (RFC 9112, section 6.3).
+        if reason.check(ResponseDone, PotentialDataLoss):  # type: ignore[no-untyped-call]
+            self.read.callback(self._octets)
+        else:
+            self.read.errback(reason)
+
+    def _close(self) -> None:
+        if self.transport is not None:
+            self.transport.abortConnection()  # type: ignore[attr-defined]
 
 
 class _Failed(Exception):
@@ -89,6 +126,8 @@ class Tracing:
         #: Spans of the request under way.
         self._batch: Sequence[Span] = ()
         self._defective = False
+        #: What it answers that takes nothing; 0 where it has taken something since.
+        self._refused_by = 0
         self._pool: Final = HTTPConnectionPool(reactor)  # type: ignore[no-untyped-call]
         self._agent: Final = Agent(reactor, connectTimeout=_TIMEOUT, pool=self._pool)  # type: ignore[no-untyped-call]
         self._pause: Deferred[None] | None = None
@@ -192,6 +231,8 @@ class Tracing:
         request.addTimeout(max(0.0, self._left()), self._reactor)
         try:
             code, answer = await request
+        except TimeoutError as error:
+            raise _Failed("it does not answer in time") from error
         except Exception as error:
             reasons = getattr(error, "reasons", ())
             why = "; ".join(str(reason.value) for reason in reasons) or str(error) or repr(error)
@@ -202,16 +243,20 @@ class Tracing:
             raise _Failed(f"it answers {code}")
         if 200 <= code < 300:
             rejected = min(rejected_by(answer), len(spans))
+            self._refused_by = 0
         else:
             # It would not take them later, either.
             rejected = len(spans)
             self._failures += 1
-            self._log.warn(
-                "the collector {endpoint} refuses {count} spans: it answers {code}",
-                endpoint=self._options.endpoint,
-                count=len(spans),
-                code=code,
-            )
+            if self._refused_by != code:
+                # It goes on like that, and metrics count.
+                self._refused_by = code
+                self._log.warn(
+                    "the collector {endpoint} refuses {count} spans: it answers {code}; the next are counted only",
+                    endpoint=self._options.endpoint,
+                    count=len(spans),
+                    code=code,
+                )
         self._dropped += rejected
         self._exported += len(spans) - rejected
 
@@ -222,7 +267,9 @@ class Tracing:
             Headers({b"content-type": [b"application/json"], b"user-agent": [b"stomp-gateway"]}),
             _Body(body),
         )
-        return response.code, await readBody(response)
+        answer = _Answer()
+        response.deliverBody(answer)  # type: ignore[no-untyped-call]
+        return response.code, await answer.read
 
     async def _sleep(self, seconds: float) -> None:
         pause: Deferred[None] = Deferred()
