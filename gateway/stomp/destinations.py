@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from gateway.messaging.dead import DMQ, UNDELIVERED_REASON, DeadReason
-from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.destination import Destination, Kind, Queue
 from gateway.messaging.provider import Connection
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 
@@ -174,6 +174,13 @@ class Source(NamedTuple):
 class Naming(Protocol):
     """What clients call destinations."""
 
+    @property
+    def dead(self) -> str:
+        """Another name of the dead message queue; "" for nothing.
+
+        At another broker it is a queue of that name.
+        """
+
     def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted:
         """Return what a header value of a client means.
 
@@ -219,7 +226,7 @@ class PlainNames:
         self._qualified: Final = qualified
         self._trims: Final = trims
         self._bare: Final = bare
-        self._dead: Final = dead
+        self.dead: Final = dead
         self._remote: Final = remote
         #: Destinations that were parsed: producers repeat them. No temporary ones, whose names come
         #: and go.
@@ -270,8 +277,8 @@ class PlainNames:
             if self._qualified and "::" in name and not temporary:
                 name = _queue_of(name, kind, header)
             if name:
-                if self._dead and name == self._dead and kind is Kind.QUEUE:
-                    name = DMQ.name
+                if self.dead and name == self.dead and kind is Kind.QUEUE:
+                    return DMQ
                 return Destination(kind, name, temporary)
             break
         for kind, prefix in _REMOTE.items():
@@ -446,6 +453,9 @@ class Temporaries:
         """
         found = self._naming.parse(text, header)
         if isinstance(found, Destination):
+            dead = self._naming.dead
+            if found is DMQ and dead and self._connection.exists(Queue(dead)) is None:
+                return Queue(dead)
             return found
         if isinstance(found, Unrouted):
             # Where the provider does not tell, it is a queue.

@@ -28,6 +28,8 @@ _UNQUOTED: Final = " !\"#$&'()*+,:;<=>?@[\\]^`{|}~"
 class RabbitMQNames:
     """See :class:`~gateway.stomp.destinations.Naming`."""
 
+    dead = ""
+
     def parse(self, text: str, header: str) -> Destination | LocalTemporary:
         """See :meth:`~gateway.stomp.destinations.Naming.parse`."""
         if not text:

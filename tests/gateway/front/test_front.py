@@ -161,7 +161,7 @@ def front(
     """A gateway in front, with access rules."""
     folder = tmp_path_factory.mktemp("front")
     settings = behind.settings_for(folder, behind.gateway_by_stomp(there.port))
-    for profile in ("artemis", "rabbitmq"):
+    for profile in ("activemq", "artemis", "rabbitmq"):
         listener = f"imq.bridge.stomp.listener.{profile}"
         settings |= {f"{listener}.port": str(free_port()), f"{listener}.profile": profile}
     with GatewayProcess(folder, settings=settings) as gateway:
@@ -243,6 +243,21 @@ def test_what_a_pattern_covers_is_for_the_broker_to_say(
         error = client.expect("ERROR")
         assert error["receipt-id"] == "r"
         assert "the wildcard # before the end of a name" in error.text
+
+
+@pytest.mark.parametrize(("profile", "queue"), [("activemq", "ActiveMQ.DLQ"), ("artemis", "DLQ")])
+def test_the_queue_of_dead_messages_is_the_brokers_own(
+    front: GatewayProcess, there: GatewayProcess, profile: str, queue: str
+) -> None:
+    """It is not called as at the embedded broker."""
+    port = int(front.settings[f"imq.bridge.stomp.listener.{profile}.port"])
+    with closing(Client(port)) as client, closing(Client(there.port)) as sender:
+        client.counted = False
+        client.connect("1.1")
+        client.subscribe(f"/queue/{queue}")
+        sender.connect()
+        sender.ask("SEND", {"destination": f"/queue/{queue}"}, "dead")
+        assert client.message().text == "dead"
 
 
 def test_the_broker_has_no_shared_subscriptions(front: GatewayProcess, name: str) -> None:
