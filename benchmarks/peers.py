@@ -322,6 +322,8 @@ class ActiveMQ(Peer):
     name = "ActiveMQ"
     #: Of the Java machine.
     options: tuple[str, ...] = ("-Xms512M", "-Xmx1G")
+    #: It delivers messages at a later time, too.
+    scheduler = False
 
     def _launch(self) -> ProcessTree:
         library = Path("/usr/share/activemq/lib")
@@ -341,7 +343,7 @@ class ActiveMQ(Peer):
                     f"-Djavax.net.ssl.trustStore={self._java_trust()}",
                     f"-Djavax.net.ssl.trustStorePassword={_PASSWORD}",
                 ]
-        broker = f"broker:({listeners})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}"
+        broker = f"broker:({listeners})?brokerName=peer&persistent=true&useJmx=false&dataDirectory={data}&schedulerSupport={str(self.scheduler).lower()}"
         arguments = [
             java,
             *self.options,

@@ -7,6 +7,7 @@ other brokers and what serves STOMP clients.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -138,7 +139,7 @@ class Front:
             shared = provider = SharedProvider(provider, self._reactor, options.connections)
             shares(shared)
         name = factory.config.ref_name
-        login = None if options.own_logins else factory.credentials
+        login = None if options.own_logins else replace(factory.credentials, for_clients=True)
         return Way(name, HeldProvider(provider, self._reactor, options.hold_s, name, login), login)
 
     def own(self, connection: Connection) -> Connection:

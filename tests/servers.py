@@ -38,6 +38,7 @@ class ActiveMQ(peers.ActiveMQ):
 
     #: Most end soon: less work for the compiler than it would save.
     options = (*peers.ActiveMQ.options, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+    scheduler = True
 
     def __init__(self, folder: Path, tls: bool = False) -> None:
         super().__init__(folder, tls)

@@ -20,11 +20,11 @@ from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from gateway.broker.security.access import Operation
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.front.refusals import Unsupported, check_open, of_broker, unreadable
+from gateway.front.consumer import FrontConsumer
+from gateway.front.refusals import Unsupported, check_open, of_broker, of_sending
 from gateway.front.routes import Routes, Way, check_gaps, check_name
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
-from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AuthenticationFailed,
@@ -35,11 +35,10 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     UnknownSubscription,
 )
-from gateway.messaging.message import Message, Unreadable
+from gateway.messaging.message import Message
 from gateway.messaging.provider import (
     Capabilities,
     Connection,
-    Consumer,
     ConsumerSpec,
     Credentials,
     Deliver,
@@ -48,6 +47,7 @@ from gateway.messaging.provider import (
     Session,
     XASession,
 )
+from gateway.messaging.scheduled import read as read_schedule
 from gateway.reactor.deferreds import deferred
 
 _T = TypeVar("_T")
@@ -156,7 +156,7 @@ class FrontConnection:
             raise AuthenticationFailed(
                 given.username, f"the broker '{way.name}' wants login and passcode"
             )
-        return Credentials(given.username, given.passcode)
+        return Credentials(given.username, given.passcode, for_clients=True)
 
     def to(self, way: Way | None) -> Connection:
         """The connection to a broker, which may be being opened."""
@@ -374,6 +374,8 @@ class FrontSession:
                     self.bind(way, destination)
                     if not runs or runs[-1][0] is not way:
                         runs.append((way, []))
+                if headers.scheduled:
+                    read_schedule((headers.repeated or headers).properties)
                 reply_to = headers.reply_to
                 if reply_to is not None and reply_to.temporary:
                     self._check_reply_to(reply_to, way)
@@ -386,9 +388,10 @@ class FrontSession:
             self._open[way] = None
             try:
                 session.send(run)
-            except MessageRejected as refused:
+            except MessageRejected as rejected:
+                refused = of_sending(self._connection.broker(way), rejected)
                 if not place:
-                    raise
+                    raise refused from rejected
                 # What went to another broker cannot be taken back.
                 self._connection.fail(refused.cause)
                 return
@@ -511,86 +514,3 @@ class FrontSession:
         self._connection.check_open()
         if self._closed:
             raise ProviderUnavailable("the session is closed")
-
-
-class FrontConsumer:
-    """One consumer, at one broker. Made by its session."""
-
-    def __init__(
-        self,
-        connection: FrontConnection,
-        session: FrontSession,
-        way: Way | None,
-        destination: Destination,
-        deliver: Deliver,
-        failed: Callable[[MessagingError], None],
-    ) -> None:
-        self.inner: Consumer
-        self._connection: Final = connection
-        self._session: Final = session
-        self._way: Final = way
-        self._destination: Final = destination
-        self._deliver: Final = deliver
-        self._failed: Final = failed
-
-    def delivered(
-        self,
-        inner: Consumer,
-        first: int,
-        messages: Sequence[Message],
-        attempts: Sequence[int] | None,
-        /,
-    ) -> None:
-        """What the broker's consumer calls."""
-        if Unreadable not in map(type, messages):
-            self._deliver(self, first, messages, attempts)
-            return
-        count, error = unreadable(self._destination, messages)
-        if count:
-            self._deliver(self, first, messages[:count], attempts and attempts[:count])
-        self._failed(error)
-
-    def start(self) -> None:
-        self.inner.start()
-
-    def stop(self) -> None:
-        self.inner.stop()
-
-    def grant(self, messages: int, octets: int = 0) -> None:
-        self.inner.grant(messages, octets)
-
-    def acknowledge_through(self, number: int, within: Session | None = None) -> int:
-        session = self._within(within)
-        return self._connection.asked(
-            self._way, lambda: self.inner.acknowledge_through(number, session)
-        )
-
-    def acknowledge(self, numbers: Sequence[int], within: Session | None = None) -> None:
-        session = self._within(within)
-        self._connection.asked(self._way, lambda: self.inner.acknowledge(numbers, session))
-
-    def reject(
-        self,
-        numbers: Sequence[int],
-        delay_ms: int | None = None,
-        dead: DeadReason | None = None,
-        within: Session | None = None,
-    ) -> None:
-        session = self._within(within)
-        try:
-            self.inner.reject(numbers, delay_ms, dead, session)
-        except NotSupported as error:
-            what = error.capability if dead is not None else "rejection"
-            raise Unsupported(self._connection.broker(self._way), what) from None
-
-    def _within(self, within: Session | None) -> Session | None:
-        """The broker's session in which a settlement takes effect."""
-        if within is None:
-            self._session.settles(self._way, self._destination)
-            return None
-        assert isinstance(within, FrontSession)
-        within.settles(self._way, self._destination)
-        return within.at(self._way)
-
-    def close(self, requeue: bool = True) -> None:
-        self.inner.close(requeue)

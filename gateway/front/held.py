@@ -27,6 +27,7 @@ from twisted.python.failure import Failure
 from gateway.front.held_session import HeldSession
 from gateway.front.reach import Reach
 from gateway.front.refusals import check_open
+from gateway.front.scheduler import Scheduler
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
 from gateway.messaging.provider import (
@@ -74,6 +75,7 @@ class HeldProvider:
         self._hold_s: Final = hold_s
         own = None if login is None else partial(provider.connect, login, None, _not_used)
         self.reach: Final = Reach(reactor, hold_s, name, own)
+        self._scheduler: Final = Scheduler(provider, reactor, name)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -124,11 +126,21 @@ class HeldProvider:
         client_id: str | None,
         lost: Callable[[MessagingError], None],
     ) -> HeldConnection:
-        def open(ended: Callable[[MessagingError], None]) -> Deferred[Connection]:
-            return self._provider.connect(credentials, client_id, ended)
+        @deferred
+        async def open(ended: Callable[[MessagingError], None]) -> Connection:
+            connection = await self._provider.connect(credentials, client_id, ended)
+            await self._scheduler.look(credentials)
+            return connection
 
         return HeldConnection(
-            open, self._reactor, self._hold_s, client_id, credentials.username, lost, self.reach
+            open,
+            self._reactor,
+            self._hold_s,
+            client_id,
+            credentials.username,
+            lost,
+            self.reach,
+            self._scheduler,
         )
 
 
@@ -144,6 +156,7 @@ class HeldConnection:
     :param hold_s: how long it waits for the broker; 0: not.
     :param lost: of ``Provider.connect``.
     :param reach: told of what is opened and lost.
+    :param scheduler: of the broker.
     """
 
     #: The broker behind it does not say it.
@@ -158,6 +171,7 @@ class HeldConnection:
         username: str,
         lost: Callable[[MessagingError], None],
         reach: Reach,
+        scheduler: Scheduler,
     ) -> None:
         self._open: Final = open
         self._clock: Final = clock
@@ -166,6 +180,7 @@ class HeldConnection:
         self.user: Final = username
         self._lost: Final = lost
         self._reach: Final = reach
+        self.scheduler: Final = scheduler
         self._inner: Connection | None = None
         #: Why nothing can be asked of it any more.
         self.error: MessagingError | None = None
@@ -246,6 +261,7 @@ class HeldConnection:
     def _away(self, error: MessagingError) -> None:
         """The connection behind it is lost."""
         self._inner = None
+        self.scheduler.lost()
         if self.error is not None:
             return
         self._reach.lost(error)

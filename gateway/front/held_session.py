@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from gateway.front.refusals import GoneBack, RolledBack
+from gateway.front.scheduler import Scheduler
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.inflight import InFlight
@@ -32,6 +33,10 @@ class Held(Protocol):
     @property
     def waits_for_broker(self) -> bool:
         """Whether a loss of the broker is waited for, and not told."""
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """That of the broker."""
 
     def check_open(self) -> None:
         """:raises ProviderUnavailable: it is closed or lost."""
@@ -182,6 +187,7 @@ class HeldSession:
             # It is rolled back; the commit says so.
             return
         if self.inner is not None:
+            self.connection.scheduler.check(messages)
             self.inner.send(messages)
             self._touched = self._touched or transacted
             if transacted:

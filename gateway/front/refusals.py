@@ -11,6 +11,7 @@ from typing import Final
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
     AuthenticationFailed,
+    MessageRejected,
     MessageUnreadable,
     MessagingError,
     NotSupported,
@@ -46,6 +47,12 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     "selectors": ("selectors", "SUBSCRIBE without a selector"),
     "rejection": ("NACK", "DISCONNECT, and the message comes again"),
     "dead messages": ("NACK with requeue:false", "NACK without it"),
+    "delayed": ("delivery at a later time", "SEND the message when it is due"),
+    "recurring": ("delivery again and again", "SEND the message each time"),
+    "scheduler": (
+        "delivery at a later time as it is set up",
+        "set schedulerSupport in its configuration",
+    ),
     "no-local on a connection that it shares": (
         "no-local for a client without client-id",
         "CONNECT with a client-id",
@@ -143,6 +150,17 @@ def unreadable(destination: Destination, messages: Sequence[Message]) -> tuple[i
         if isinstance(message, Unreadable):
             return count, MessageUnreadable(destination, message.message_id, message.reason)
     raise AssertionError("all messages can be read")
+
+
+def of_sending(broker: str, rejected: MessageRejected) -> MessageRejected:
+    """Return what a client is told of a message that a broker does not take.
+
+    :param broker: its name, and what it calls itself.
+    """
+    cause = rejected.cause
+    if isinstance(cause, NotSupported) and not isinstance(cause, Unsupported):
+        return MessageRejected(rejected.index, Unsupported(broker, cause.capability))
+    return rejected
 
 
 class GoneBack(MessagingError):

@@ -63,11 +63,14 @@ class Capabilities:
     :param duplicate_ids: a message sent twice to one destination with one duplicate id
         (:data:`DUPLICATE_ID`) is kept once.
     :param queue_patterns: a consumer of all queues that a name with wildcards covers.
-    :param scheduled: what the properties of :mod:`gateway.messaging.scheduled` ask for is done: a
-        message of a client is delivered later, or again and again. It is accepted and durable as
-        any, and such a property that cannot be read is refused with InvalidSchedule. Messages of
-        users inside this process, such as links, have been delivered elsewhere at their time: to
-        them these properties mean nothing.
+    :param delayed: a message is delivered later, as the properties of
+        :mod:`gateway.messaging.scheduled` ask. It is accepted and durable as any, and such a
+        property that cannot be read is refused with InvalidSchedule. That is so for clients'
+        messages, see :class:`Credentials`. Those of links have been delivered elsewhere at their
+        time: to them these properties mean nothing.
+    :param recurring: it is delivered again and again, as they ask.
+    :param scheduler_optional: ``delayed`` and ``recurring`` depend on how the broker is set up, and
+        it delivers at once where it is not set up for them. Only a message shows which it is.
     :param groups: messages of a queue that have one ``JMSXGroupID`` go to one of its consumers as long
         as that is there; by a negative ``JMSXGroupSeq`` the group ends. Where the one that has a group
         leaves, its unsettled messages of it come first, in order, to the one that has it then.
@@ -90,7 +93,9 @@ class Capabilities:
     duplicate_ids: bool = False
     stable_ids: bool = False
     queue_patterns: bool = False
-    scheduled: bool = False
+    delayed: bool = False
+    recurring: bool = False
+    scheduler_optional: bool = False
     groups: bool = False
     exclusive: bool = False
     shared: bool = False
@@ -107,6 +112,7 @@ class Credentials:
         accepts that in place of a passcode.
     :param certificate_groups: the groups that it vouches for, where the operator takes them from
         there; the user then need not be known otherwise. None: it vouches for none.
+    :param for_clients: the messages are clients' own, and may ask for delivery at a later time.
     """
 
     username: str
@@ -114,6 +120,7 @@ class Credentials:
     address: str = ""
     certificate: str | None = None
     certificate_groups: frozenset[str] | None = None
+    for_clients: bool = False
 
     def __repr__(self) -> str:
         return f"Credentials({self.username!r}, {self.address!r})"

@@ -1,7 +1,7 @@
 """Properties by which a message asks to be delivered later.
 
-They are ActiveMQ's, and those by which Artemis has a point in time. A provider that does what they
-ask says so in its capabilities; for others they are properties as any.
+They are ActiveMQ's, and those by which Artemis has a point in time. A provider says in its
+capabilities which of what they ask it does.
 
 Owns their names and what they mean. When a message is delivered is the provider's business.
 """

@@ -34,9 +34,12 @@ NO_LOCALS: Final = ("no-local", "activemq.noLocal")
 EXCLUSIVES: Final = ("exclusive-consumer", "activemq.exclusive", "x-single-active-consumer")
 #: SEND: the time to live in milliseconds.
 RELATIVE_EXPIRIES: Final = ("ttl", "expiration")
-#: SEND: ActiveMQ's delivery at a later time.
+#: SEND: ActiveMQ's delivery at a later time, and Artemis's.
 SCHEDULES: Final = frozenset(
-    f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME")
+    (
+        *(f"AMQ_SCHEDULED_{word}" for word in ("DELAY", "PERIOD", "CRON", "REPEAT", "TIME")),
+        "_AMQ_SCHED_DELIVERY",
+    )
 )
 
 
@@ -48,6 +51,19 @@ class Vouching(Enum):
     #: Earlier ones that are not persistent. The RECEIPT of a COMMIT confirms all ACKs before it, too.
     COMMIT = "commit"
     #: All earlier ones of the connection.
+    ALL = "all"
+
+
+class Schedules(Enum):
+    """What a SEND with some of :data:`SCHEDULES` asks is done."""
+
+    #: Nothing of it.
+    NONE = "none"
+    #: A delay is, by AMQ_SCHEDULED_DELAY.
+    DELAY = "delay"
+    #: All that ActiveMQ knows is, where its scheduler is on.
+    ACTIVEMQ = "activemq"
+    #: All is.
     ALL = "all"
 
 
@@ -132,7 +148,9 @@ class Dialect:
     :param duplicate_id: the header of SEND for a duplicate id, "" where there is no such header or a
         duplicate fails the transaction.
     :param decimals: selectors compare a String with a whole number only if it is one, too.
-    :param refuses_schedules: a SEND with one of :data:`SCHEDULES` is refused.
+    :param schedules: which of a client's requests for delivery at a later time it does.
+    :param encodes_schedules: a link passes :data:`SCHEDULES` on encoded, as their message has had
+        its time.
     :param relative_expiry: the header for a time to live in milliseconds, besides ``expires``; ""
         for none.
     """
@@ -179,7 +197,8 @@ class Dialect:
     id_after: str = ""
     duplicate_id: str = ""
     decimals: bool = False
-    refuses_schedules: bool = False
+    schedules: Schedules = Schedules.NONE
+    encodes_schedules: bool = False
     relative_expiry: str = ""
 
     def message_id(self, header: str) -> str:
@@ -218,6 +237,7 @@ ACTIVEMQ: Final = Dialect(
     no_local="activemq.noLocal",
     text_type=("amq-msg-type", "text", "bytes"),
     decimals=True,
+    schedules=Schedules.ACTIVEMQ,
 )
 
 ARTEMIS: Final = Dialect(
@@ -237,6 +257,7 @@ ARTEMIS: Final = Dialect(
     subscribe_headers=(("consumer-window-size", str(1 << 20)),),
     # CONSUMER,MESSAGE from 2.33 on, and MESSAGE before.
     id_after=",",
+    schedules=Schedules.DELAY,
 )
 
 RABBITMQ: Final = Dialect(
@@ -297,7 +318,8 @@ GATEWAY: Final = Dialect(
     dead_headers=(("requeue", "false"),),
     types_told=False,
     duplicate_id="_AMQ_DUPL_ID",
-    refuses_schedules=True,
+    schedules=Schedules.ALL,
+    encodes_schedules=True,
 )
 
 OPEN_MQ: Final = Dialect(

@@ -39,6 +39,7 @@ class AmqpConnection:
     :param clock: the reactor.
     :param product: what the broker calls itself.
     :param temporaries: those of the provider.
+    :param for_clients: see :class:`~gateway.messaging.provider.Credentials`.
     :param lost: of ``Provider.connect``.
     :param ended: called once when it is closed or lost.
     """
@@ -56,6 +57,7 @@ class AmqpConnection:
         client_id: str | None,
         product: str,
         temporaries: Temporaries,
+        for_clients: bool,
         lost: Callable[[MessagingError], None],
         ended: Callable[[], None],
     ) -> None:
@@ -65,7 +67,15 @@ class AmqpConnection:
         self._wire = wire
         self._peer = peer
         self.state = ConnectionState(
-            wire, peer, options, clock, username, client_id, temporaries, self._turn_ended
+            wire,
+            peer,
+            options,
+            clock,
+            username,
+            client_id,
+            temporaries,
+            for_clients,
+            self._turn_ended,
         )
         self._sessions: Sessions[AmqpSession] = Sessions()
         self._lost = lost

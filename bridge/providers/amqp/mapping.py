@@ -109,11 +109,12 @@ class Received(NamedTuple):
     origin: str
 
 
-def to_bytes(message: Message, peer: Peer, now_ms: int, origin: str = "") -> bytes:
+def to_bytes(message: Message, peer: Peer, now_ms: int, origin: str = "", due_ms: int = 0) -> bytes:
     """Return the sections of a message.
 
     :param now_ms: epoch milliseconds, for the time to live.
     :param origin: the connection that sends it; "" for brokers that know.
+    :param due_ms: when the broker is to deliver it, epoch milliseconds; 0 for at once.
     :raises ValueError: AMQP cannot carry a part of the message; the text says which.
     :raises ~gateway.messaging.values.MalformedValues: its body is damaged.
     """
@@ -121,7 +122,7 @@ def to_bytes(message: Message, peer: Peer, now_ms: int, origin: str = "") -> byt
     header: list[Any] = [headers.persistent, UByte(headers.priority)]
     if message.expires:
         header.append(UInt(min(max(0, message.expires - now_ms), _MOST_TTL)))
-    annotations: dict[Symbol, Byte | str] = {
+    annotations: dict[Symbol, Byte | Timestamp | int | str] = {
         MESSAGE_TYPE: Byte(_TYPES[headers.body_type]),
         DESTINATION_KIND: Byte(_kind_of(headers.destination)),
     }
@@ -129,6 +130,9 @@ def to_bytes(message: Message, peer: Peer, now_ms: int, origin: str = "") -> byt
         annotations[REPLY_TO_KIND] = Byte(_kind_of(headers.reply_to))
     if origin:
         annotations[ORIGIN] = origin
+    if due_ms:
+        due = Timestamp(due_ms) if peer.delivery_timestamp else due_ms
+        annotations[Symbol(peer.delivery_time)] = due
     parts = [_section(HEADER, header), _section(ANNOTATIONS, annotations)]
     application = {
         name: value

@@ -62,6 +62,9 @@ class Peer:
     :param duplicate_ids: a message sent twice with one duplicate id is kept once.
     :param dynamic: it makes a node for a dynamic target (section 3.5.4), of the kind that the
         capability ``temporary-queue`` or ``temporary-topic`` tells (AMQP JMS mapping).
+    :param delivery_time: the annotation of a message that says when it is delivered; "" for none.
+    :param delivery_timestamp: it is a timestamp, not a number.
+    :param scheduler_optional: what it does depends on how it is set up.
     :param id_is_duplicate_id: that is by ``message-id``, which becomes the duplicate id where a
         message has one.
 
@@ -98,6 +101,9 @@ class Peer:
     tells_redelivery: bool = False
     duplicate_ids: bool = False
     id_is_duplicate_id: bool = False
+    delivery_time: str = ""
+    delivery_timestamp: bool = False
+    scheduler_optional: bool = False
     probe: str = ""
     drains: bool = True
     modifies: bool = True
@@ -120,6 +126,8 @@ class Peer:
             duplicate_ids=self.duplicate_ids,
             # message-id is the sender's, which no broker changes (section 3.2.4).
             stable_ids=True,
+            delayed=bool(self.delivery_time),
+            scheduler_optional=self.scheduler_optional,
         )
 
     def address(self, destination: Destination) -> str:
@@ -169,6 +177,7 @@ ARTEMIS: Final = Peer(
     dynamic=True,
     delivery_count=True,
     duplicate_ids=True,
+    delivery_time="x-opt-delivery-time",
 )
 
 #: Apache ActiveMQ Classic.
@@ -183,6 +192,8 @@ ACTIVEMQ: Final = Peer(
     dynamic=True,
     delivery_count=True,
     keeps_dead=True,
+    delivery_time="x-opt-delivery-time",
+    scheduler_optional=True,
 )
 
 #: Apache Qpid Broker-J and the C++ broker.
@@ -241,6 +252,8 @@ SERVICE_BUS: Final = Peer(
     duplicate_ids=True,
     id_is_duplicate_id=True,
     keeps_dead=True,
+    delivery_time="x-opt-scheduled-enqueue-time",
+    delivery_timestamp=True,
 )
 
 #: Solace PubSub+.

@@ -102,6 +102,7 @@ class AmqpProvider:
             client_id,
             opened.product[:100] or peer.name,
             self._temporaries,
+            credentials.for_clients,
             lost,
             ended,
         )

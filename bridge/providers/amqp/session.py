@@ -26,6 +26,7 @@ from bridge.providers.amqp.temporary import capability
 from bridge.providers.amqp.transaction import Outgoing, Transaction, declare, discharge
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.schedules import asked, without_schedule
 from bridge.providers.sessions import Sessions
 from bridge.providers.wildcards import is_wild
 from gateway.messaging.completions import Completion
@@ -122,7 +123,11 @@ class AmqpSession:
                     destination, "a message cannot be sent to a name with wildcards"
                 )
             _check_name(destination)
-            return to_bytes(self._connection.temporaries.sent(message), peer, now, origin)
+            due = 0
+            if message.headers.scheduled and self._connection.for_clients:
+                due = asked(message.headers, peer.capabilities).first(now)
+                message = message.replaced(without_schedule(message.headers))
+            return to_bytes(self._connection.temporaries.sent(message), peer, now, origin, due)
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         except (ValueError, TypeError) as error:

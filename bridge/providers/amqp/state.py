@@ -30,6 +30,7 @@ class ConnectionState:
 
     :param clock: the reactor.
     :param temporaries: those of the provider.
+    :param for_clients: see :class:`~gateway.messaging.provider.Credentials`.
     :param turn_ended: called at the end of each turn.
     """
 
@@ -42,6 +43,7 @@ class ConnectionState:
         username: str,
         client_id: str | None,
         temporaries: Temporaries,
+        for_clients: bool,
         turn_ended: Callable[[], None],
     ) -> None:
         self.wire: Final = wire
@@ -51,6 +53,7 @@ class ConnectionState:
         self.username: Final = username
         self.client_id: Final = client_id
         self.temporaries: Final = temporaries
+        self.for_clients: Final = for_clients
         #: The temporary destinations of this connection.
         self.nodes: Final[dict[Destination, TemporaryNode]] = {}
         #: Tells this connection's messages from others', for brokers without no-local.

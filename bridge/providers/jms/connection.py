@@ -45,7 +45,7 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Credentials, Mode
+from gateway.messaging.provider import Capabilities, Credentials, Mode
 from gateway.reactor.deferreds import shield
 
 # How a session settles, with the constants of Link.java.
@@ -68,17 +68,20 @@ class Vendor(NamedTuple):
     :param prefix: of the classes of its client.
     :param individual: its acknowledge mode for acknowledgement one by one.
     :param dead_queue: where it puts dead messages by default.
+    :param schedules: a message is delivered later by its properties of
+        :mod:`gateway.messaging.scheduled`, where the broker's scheduler is on.
     """
 
     prefix: str
     individual: int
     dead_queue: str
+    schedules: bool = False
 
 
 #: The first prefix that fits counts.
 VENDORS: Final = (
     Vendor("org.apache.activemq.artemis.", 101, "DLQ"),
-    Vendor("org.apache.activemq.", 4, "ActiveMQ.DLQ"),
+    Vendor("org.apache.activemq.", 4, "ActiveMQ.DLQ", schedules=True),
     Vendor("org.hornetq.", 101, "DLQ"),
 )
 
@@ -148,17 +151,21 @@ class Opened(NamedTuple):
     :param product: "" if it does not say.
     :param xa: whether it has XA sessions.
     :param plain: whether it has others.
+    :param delays: whether it can have a message delivered later.
     """
 
     client_id: str | None
     product: str
     xa: bool
     plain: bool
+    delays: bool
 
     @classmethod
     def read(cls, payload: Payload) -> Opened:
         """As ``Calls.java`` writes it."""
-        return cls(payload.optional(), payload.text(), payload.flag(), payload.flag())
+        return cls(
+            payload.optional(), payload.text(), payload.flag(), payload.flag(), payload.flag()
+        )
 
 
 class JMSConnection:
@@ -170,6 +177,7 @@ class JMSConnection:
     :param lane: for calls.
     :param number: the connection's number in the process.
     :param label: of the connection, for errors and the log.
+    :param schedules: of the provider, where the messages are clients' own.
     """
 
     #: JMS does not say it.
@@ -189,6 +197,7 @@ class JMSConnection:
         label: str,
         username: str,
         opened: Opened,
+        schedules: Capabilities | None,
         lost: Callable[[MessagingError], None],
     ) -> None:
         #: The one asked for, else the connection factory's own.
@@ -216,6 +225,7 @@ class JMSConnection:
             factory.dead_destination(class_name),
             temporary,
             self.fail,
+            schedules,
         )
         #: Channels of sessions that have not ended.
         self._channels: dict[SessionChannel, None] = {}

@@ -94,7 +94,7 @@ class JMSProvider:
         #: Those of them that the present process did not find.
         self._gone: set[_Asked] = set()
         self._class_name = ""
-        self._xa = False
+        self._xa = self._delays = False
         self._numbers = 0
 
     # --- what is known of it
@@ -114,8 +114,11 @@ class JMSProvider:
         If the environment names another vendor's JNDI, they are known from the first look-up on.
 
         ``xa`` is whether the connection factory is an XAConnectionFactory. It is False until the
-        factory was looked up, by the first connection or :meth:`look_up_factory`.
+        factory was looked up, by the first connection or :meth:`look_up_factory`. ``delayed`` is
+        known of the last connection, unless the vendor is.
         """
+        vendor = vendor_of(self.class_name)
+        by_property = vendor is not None and vendor.schedules
         return Capabilities(
             transacted=True,
             xa=self._xa,
@@ -124,8 +127,11 @@ class JMSProvider:
             temporary=True,
             browse=True,
             individual=self.factory.individual_mode(self.class_name) is not None,
-            delivery_count=vendor_of(self.class_name) is not None,
+            delivery_count=vendor is not None,
             stable_ids=True,
+            delayed=by_property or self._delays,
+            recurring=by_property,
+            scheduler_optional=by_property,
         )
 
     @property
@@ -185,6 +191,7 @@ class JMSProvider:
                 raise
         except JavaFailure as error:
             raise of_connecting(error.kind, self._reason(error), credentials, client_id) from None
+        self._delays = opened.delays
         label = f"{self.name} connection {self._numbers}"
         connection = JMSConnection(
             self.reactor,
@@ -199,6 +206,7 @@ class JMSProvider:
             label,
             credentials.username,
             opened,
+            self.capabilities if credentials.for_clients else None,
             lost,
         )
         if reasons:

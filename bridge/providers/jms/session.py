@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from struct import Struct
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -18,6 +19,7 @@ from bridge.providers.jms import batches
 from bridge.providers.jms.channels import JavaFailure, SessionChannel
 from bridge.providers.jms.consumer import Delivery, JMSConsumer
 from bridge.providers.jms.failures import of_consuming, of_sending
+from bridge.providers.schedules import as_activemq_reads, asked, without_schedule
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.envelope import EnvelopeError, encode_head
 from gateway.messaging.errors import (
@@ -31,7 +33,8 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
 )
 from gateway.messaging.message import Message
-from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
+from gateway.messaging.provider import Capabilities, ConsumerSpec, Deliver, Done, Mode, Session
+from gateway.reactor.clocks import wall_ms
 
 #: How names of temporary destinations begin that are made here; ``Destinations.java`` has it, too.
 TEMPORARY_PREFIX: Final = "stompgateway-"
@@ -39,6 +42,9 @@ TEMPORARY_PREFIX: Final = "stompgateway-"
 #: it is writable again.
 _HIGH: Final = 4 << 20
 _LOW: Final = 1 << 20
+#: A field behind those of the head, for ``MessageWriter.java``: when the message is delivered.
+_DUE: Final = Struct(">BIq")
+_DUE_TAG: Final = 255
 
 
 #: Makes a session's channel, given what to call with answers and with a failure.
@@ -55,6 +61,8 @@ class ConnectionScope:
     :param dead_queue: where dead messages go; None where the provider has no such queue.
     :param temporary: the temporary destinations of all connections of the provider.
     :param fail: ends the connection with an error.
+    :param schedules: of the provider, where the messages are clients' own: they are delivered at
+        the time that they ask for.
     """
 
     def __init__(
@@ -67,6 +75,7 @@ class ConnectionScope:
         dead_queue: Destination | None,
         temporary: set[Destination],
         fail: Callable[[MessagingError], None],
+        schedules: Capabilities | None = None,
     ) -> None:
         self.reactor: Final = reactor
         self.provider: Final = provider
@@ -75,6 +84,7 @@ class ConnectionScope:
         self.individual: Final = individual
         self.dead_queue: Final = dead_queue
         self.fail: Final = fail
+        self.schedules: Final = schedules
         self.sessions: dict[JMSSession, None] = {}
         #: The connection's own temporary destinations.
         self.temporary: set[Destination] = set()
@@ -95,6 +105,21 @@ class ConnectionScope:
         made_here = destination.temporary and destination.name.startswith(TEMPORARY_PREFIX)
         if made_here and destination not in self.all_temporary:
             raise InvalidDestination(destination, "the temporary destination does not exist")
+
+    def encoded(self, message: Message) -> bytes:
+        """Return the head of a message that is sent.
+
+        :raises InvalidSchedule, NotSupported: see :func:`bridge.providers.schedules.asked`.
+        :raises EnvelopeError: it fits into none.
+        """
+        schedules = self.schedules
+        if schedules is None or not message.headers.scheduled:
+            return encode_head(message)
+        schedule, now = asked(message.headers, schedules), wall_ms(self.reactor)
+        if schedules.recurring:
+            return encode_head(message.replaced(as_activemq_reads(message.headers, schedule, now)))
+        head = encode_head(message.replaced(without_schedule(message.headers)))
+        return head + _DUE.pack(_DUE_TAG, 8, schedule.first(now))
 
     def has_durable(self, name: str) -> bool:
         """Whether an open consumer has this durable subscription."""
@@ -148,7 +173,7 @@ class JMSSession:
         for index, message in enumerate(messages):
             try:
                 self._connection.check_sendable(message.headers.destination)
-                encoded.append((encode_head(message), message.body))
+                encoded.append((self._connection.encoded(message), message.body))
             except (MessagingError, EnvelopeError) as error:
                 raise MessageRejected(index, error) from error
         if encoded:

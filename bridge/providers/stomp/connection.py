@@ -40,6 +40,7 @@ class BrokerConnection:
     :param lost: of ``Provider.connect``.
     :param ended: called once when it is closed or lost.
     :param another: opens a further socket to the broker for the same user.
+    :param for_clients: see :class:`~gateway.messaging.provider.Credentials`.
     """
 
     #: STOMP does not say it.
@@ -57,6 +58,7 @@ class BrokerConnection:
         lost: Callable[[MessagingError], None],
         ended: Callable[[], None],
         another: Callable[[], Awaitable[Wire]],
+        for_clients: bool,
     ) -> None:
         self.client_id = client_id
         self.product = product
@@ -64,7 +66,7 @@ class BrokerConnection:
         self._wire = wire
         self._dialect = dialect
         self.state = ConnectionState(
-            wire, dialect, options, clock, username, client_id, self._hold_or_read
+            wire, dialect, options, clock, username, client_id, for_clients, self._hold_or_read
         )
         self._sessions = StompSessions()
         self._lost = lost

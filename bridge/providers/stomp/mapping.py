@@ -73,8 +73,7 @@ RESERVED: Final = frozenset(
         *("JMSXDeliveryCount", "JMSXUserID"),
     )
 )
-#: The same for brokers that refuse a SEND with ActiveMQ's headers for later delivery. Such a
-#: message is passed on with its properties encoded.
+#: The same for brokers to which a link passes headers for later delivery on encoded.
 _RESERVED_WITH_SCHEDULES: Final = RESERVED | SCHEDULES
 #: The body types that STOMP has.
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
@@ -105,7 +104,7 @@ class Received(NamedTuple):
 
 
 def to_headers(
-    message: Message, dialect: Dialect, now_ms: int, origin: str
+    message: Message, dialect: Dialect, now_ms: int, origin: str, for_clients: bool = False
 ) -> list[tuple[str, str]]:
     """Return the headers of the SEND for a message.
 
@@ -113,6 +112,7 @@ def to_headers(
 
     :param now_ms: epoch milliseconds, for brokers that want a time to live.
     :param origin: the value of :data:`~bridge.providers.stomp.encoding.ORIGIN`; "" for none.
+    :param for_clients: the broker is to deliver it at the time that it asks for.
     :raises InvalidDestination: STOMP cannot express the name.
     :raises ValueError: STOMP cannot carry another part of the message; the text says which.
     """
@@ -148,7 +148,7 @@ def to_headers(
     pairs += encode_headers(
         headers.properties,
         headers.extras,
-        _RESERVED_WITH_SCHEDULES if dialect.refuses_schedules else RESERVED,
+        _RESERVED_WITH_SCHEDULES if dialect.encodes_schedules and not for_clients else RESERVED,
     )
     return pairs
 

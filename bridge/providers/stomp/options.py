@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 
 from bridge.providers.connection_options import ConnectionOptions, Scheme, spelled_host
 from gateway.messaging.provider import Capabilities
-from gateway.stomp.brokers import BROKERS, GENERIC, Dialect
+from gateway.stomp.brokers import BROKERS, GENERIC, Dialect, Schedules
 
 PLAIN: Final = "stomp"
 TLS: Final = "stomp+tls"
@@ -158,4 +158,7 @@ def capabilities_of(dialect: Dialect) -> Capabilities:
         duplicate_ids=dialect.duplicate_ids,
         stable_ids=dialect.stable_ids,
         queue_patterns=dialect.queue_patterns,
+        delayed=dialect.schedules is not Schedules.NONE,
+        recurring=dialect.schedules in (Schedules.ACTIVEMQ, Schedules.ALL),
+        scheduler_optional=dialect.schedules is Schedules.ACTIVEMQ,
     )

@@ -109,6 +109,7 @@ class StompProvider:
             lost,
             ended,
             another,
+            credentials.for_clients,
         )
         return cast(Connection, connection)
 

@@ -14,9 +14,11 @@ from typing import Final
 
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.schedules import as_activemq_reads, asked, without_schedule
 from bridge.providers.sessions import Sessions
 from bridge.providers.stomp.consumer import StompConsumer
 from bridge.providers.stomp.mapping import spell, to_headers
+from bridge.providers.stomp.options import capabilities_of
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.transaction import Outgoing, Transaction
 from bridge.providers.stomp.wire import Answer, Pairs
@@ -34,8 +36,9 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
+from gateway.messaging.scheduled import DELAY
 from gateway.messaging.selector.selector import parse as parse_selector
-from gateway.stomp.brokers import Vouching
+from gateway.stomp.brokers import Schedules, Vouching
 
 _SETTLED = "settled"
 
@@ -93,7 +96,9 @@ class StompSession:
                 raise InvalidDestination(
                     destination, "a message cannot be sent to a name with wildcards"
                 )
-            headers = to_headers(message, self.dialect, now, origin)
+            if message.headers.scheduled and self._connection.for_clients:
+                message = self._scheduled(message, now)
+            headers = to_headers(message, self.dialect, now, origin, self._connection.for_clients)
         except MessagingError as error:
             raise MessageRejected(index, error) from error
         except ValueError as error:
@@ -105,6 +110,21 @@ class StompSession:
         stored = message.headers.persistent or vouching is Vouching.ONE
         alike: object = object() if stored and vouching is not Vouching.ALL else vouching
         return Outgoing("SEND", headers, message.body, asked, alike)
+
+    def _scheduled(self, message: Message, now: int) -> Message:
+        """Return a client's message with what has the broker deliver it later.
+
+        :raises InvalidSchedule, NotSupported: see :func:`bridge.providers.schedules.asked`.
+        """
+        headers = message.headers
+        schedule = asked(headers, capabilities_of(self.dialect))
+        if self.dialect.schedules is Schedules.ACTIVEMQ:
+            return message.replaced(as_activemq_reads(headers, schedule, now))
+        if self.dialect.schedules is Schedules.DELAY:
+            due = {DELAY: max(0, schedule.first(now) - now)}
+            headers = without_schedule(headers)
+            return message.replaced(headers.replace(properties={**headers.properties, **due}))
+        return message
 
     def writable(self) -> bool:
         return not self._connection.turn.crowded

@@ -49,6 +49,7 @@ class ConnectionState:
     """What sessions and consumers know of their connection.
 
     :param clock: the reactor.
+    :param for_clients: see :class:`~gateway.messaging.provider.Credentials`.
     :param turn_ended: called at the end of each turn.
     """
 
@@ -60,6 +61,7 @@ class ConnectionState:
         clock: IReactorTime,
         username: str,
         client_id: str | None,
+        for_clients: bool,
         turn_ended: Callable[[], None],
     ) -> None:
         self.wire: Final = wire
@@ -68,6 +70,7 @@ class ConnectionState:
         self.clock: Final = clock
         self.username: Final = username
         self.client_id: Final = client_id
+        self.for_clients: Final = for_clients
         #: Tells this connection's messages from others', for brokers without no-local.
         self.origin: Final = uuid4().hex
         self.turn: Final = EndOfTurn(clock, wire, turn_ended)

@@ -21,7 +21,9 @@ Start = Callable[[str, str], GatewayProcess]
 
 
 class _Strict(ActiveMQ):
-    """Takes no frame of more than a megabyte."""
+    """Takes no frame of more than a megabyte, and delivers nothing later."""
+
+    scheduler = False
 
     def listeners(self) -> list[str]:
         return [
@@ -78,3 +80,23 @@ def test_a_message_that_is_too_large_is_told(
         client.connect()
         client.put(queue, "small")
         assert client.left(queue) == ["small"]
+
+
+@pytest.mark.parametrize("kind", ["jms", "stomp"])
+def test_what_it_would_deliver_at_once_is_refused(start: Start, kind: str) -> None:
+    gateway, queue = start(kind, "0"), f"/queue/{uuid4().hex}"
+    for transaction in ("", "t"):
+        with closing(Client(gateway.port)) as client:
+            client.connect()
+            headers = {"destination": queue, "AMQ_SCHEDULED_DELAY": "60000", "receipt": "r"}
+            if transaction:
+                client.send("BEGIN", transaction="t")
+                headers["transaction"] = "t"
+            client.send("SEND", headers, "later")
+            client.error(
+                "does not support delivery at a later time as it is set up; set schedulerSupport in its configuration",
+                receipt_id="r",
+            )
+    with closing(Client(gateway.port)) as client:
+        client.connect()
+        assert client.left(queue) == []

@@ -5,6 +5,7 @@ It works, or the frame that asks for it is refused, with what to do instead.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Final
@@ -34,6 +35,8 @@ _NO_SELECTORS: Final = "does not support selectors; SUBSCRIBE without a selector
 _NO_TRANSACTIONS: Final = "does not support transactions; SEND and ACK outside of transactions"
 _NOT_JOINED: Final = "does not support acknowledgement in a transaction for a subscription outside of it; SUBSCRIBE in"
 _NOT_EXCLUSIVE: Final = "does not support exclusive consumers; SUBSCRIBE without exclusive-consumer"
+_NOT_LATER: Final = "does not support delivery at a later time; SEND the message when it is due"
+_NOT_AGAIN: Final = "does not support delivery again and again; SEND the message each time"
 _NOT_HERE: Final = "the provider refuses"
 
 #: By feature, what is refused by whom: a part of the ERROR. The table in docs/front.rst says the
@@ -77,6 +80,12 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
         "activemq by jms": "does not support no-local for a client without client-id; CONNECT with",
         "stub by jms": "does not support no-local for a client without client-id; CONNECT with",
     },
+    "delayed": dict.fromkeys(_RABBITMQ, _NOT_LATER),
+    "at_a_time": dict.fromkeys(_RABBITMQ, _NOT_LATER),
+    "at_a_time_of_artemis": dict.fromkeys(_RABBITMQ, _NOT_LATER),
+    "delayed_in_transaction": dict.fromkeys(_RABBITMQ, _NO_TRANSACTIONS),
+    "repeated": {**dict.fromkeys(_RABBITMQ, _NOT_LATER), "stub by jms": _NOT_AGAIN},
+    "by_calendar": {**dict.fromkeys(_RABBITMQ, _NOT_LATER), "stub by jms": _NOT_AGAIN},
     "no_local_with_client_id": {"stub by jms": _NOT_HERE},
 }
 
@@ -249,6 +258,67 @@ def joined(connect: Connect, name: str) -> None:
     assert client.left(f"/queue/{name}") == []
 
 
+def comes_later(connect: Connect, name: str, seconds: float, **headers: str) -> None:
+    """A message that asks for a later time comes then, and holds nothing back."""
+    client, queue, sent = connect(), f"/queue/{name}", time.monotonic()
+    client.put(queue, "later", **headers)
+    client.put(queue, "now")
+    receiving = connect()
+    receiving.subscribe(queue)
+    first, second = receiving.messages(2)
+    assert (first.text, second.text) == ("now", "later")
+    assert time.monotonic() - sent >= seconds
+    assert not [header for header in second.headers if "SCHED" in header or "_P_" in header]
+
+
+def delayed(connect: Connect, name: str) -> None:
+    comes_later(connect, name, 1.0, AMQ_SCHEDULED_DELAY="1000")
+
+
+def due(seconds: float) -> str:
+    return str(int((time.time() + seconds) * 1000))
+
+
+def at_a_time(connect: Connect, name: str) -> None:
+    comes_later(connect, name, 0.9, AMQ_SCHEDULED_TIME=due(1.0))
+
+
+def at_a_time_of_artemis(connect: Connect, name: str) -> None:
+    comes_later(connect, name, 0.9, _AMQ_SCHED_DELIVERY=due(1.0))
+
+
+def delayed_in_transaction(connect: Connect, name: str) -> None:
+    client, queue = connect(), f"/queue/{name}"
+    for text, end in (("aborted", "ABORT"), ("later", "COMMIT")):
+        client.send("BEGIN", transaction="t")
+        headers = {"destination": queue, "transaction": "t", "AMQ_SCHEDULED_DELAY": "1000"}
+        client.send("SEND", headers, text)
+        client.ask(end, transaction="t")
+    client.put(queue, "now")
+    receiving = connect()
+    receiving.subscribe(queue)
+    assert [message.text for message in receiving.messages(2)] == ["now", "later"]
+
+
+def repeated(connect: Connect, name: str) -> None:
+    client, queue, sent = connect(), f"/queue/{name}", time.monotonic()
+    client.put(queue, "again", AMQ_SCHEDULED_PERIOD="500", AMQ_SCHEDULED_REPEAT="1")
+    client.put(queue, "now")
+    receiving = connect()
+    receiving.subscribe(queue)
+    assert [message.text for message in receiving.messages(3)] == ["now", "again", "again"]
+    assert time.monotonic() - sent >= 1.0
+
+
+def by_calendar(connect: Connect, name: str) -> None:
+    """The broker keeps it: its time is not waited for."""
+    client, queue = connect(), f"/queue/{name}"
+    yearly = f"30 4 1 {(time.localtime().tm_mon + 5) % 12 + 1} *"
+    client.put(queue, "in half a year", AMQ_SCHEDULED_CRON=yearly)
+    client.put(queue, "now")
+    assert client.left(queue) == ["now"]
+
+
 def no_local(connect: Connect, name: str, **headers: str) -> None:
     client = connect(**headers)
     client.subscribe(f"/topic/{name}", no_local="true")
@@ -278,6 +348,12 @@ FEATURES: Final[tuple[Callable[[Connect, str], None], ...]] = (
     acknowledged_in_transaction,
     aborted,
     joined,
+    delayed,
+    at_a_time,
+    at_a_time_of_artemis,
+    delayed_in_transaction,
+    repeated,
+    by_calendar,
     no_local,
     no_local_with_client_id,
 )
@@ -299,6 +375,44 @@ def test_what_stomp_promises(
         feature(connect, name)
     assert "ERROR" in str(refused.value)
     assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (("DELAY", "soon"), "AMQ_SCHEDULED_DELAY 'soon' is invalid: a whole number is expected"),
+        (("PERIOD", "-1"), "AMQ_SCHEDULED_PERIOD '-1' is invalid: expected 0 to"),
+        (("CRON", "daily"), "AMQ_SCHEDULED_CRON 'daily' is invalid"),
+    ],
+)
+@pytest.mark.parametrize("transaction", [False, True])
+def test_a_time_that_cannot_be_read_is_refused_as_by_the_own_broker(
+    front: tuple[str, GatewayProcess],
+    connect: Connect,
+    value: tuple[str, str],
+    words: str,
+    transaction: bool,
+) -> None:
+    if transaction and front[0] in _RABBITMQ:
+        # There is none.
+        return
+    client, headers = connect(), {f"AMQ_SCHEDULED_{value[0]}": value[1]}
+    if transaction:
+        client.send("BEGIN", transaction="t")
+        headers["transaction"] = "t"
+    client.send("SEND", {"destination": f"/queue/front.{uuid4().hex}", "receipt": "r", **headers})
+    client.error(words, receipt_id="r")
+
+
+def test_a_provider_of_jms_1_delivers_nothing_later(
+    front: tuple[str, GatewayProcess], connect: Connect
+) -> None:
+    if front[0] != "stub by jms":
+        return
+    client = connect(client_id="jms-1.1")
+    headers = {"destination": "/queue/later", "receipt": "r", "AMQ_SCHEDULED_DELAY": "1000"}
+    client.send("SEND", headers)
+    client.error(_NOT_LATER, receipt_id="r")
 
 
 def test_a_message_comes_as_it_was_sent(

@@ -28,6 +28,7 @@ public interface XAConnection extends Connection {
 
 public interface ConnectionMetaData {
     String getJMSProviderName() throws JMSException;
+    int getJMSMajorVersion() throws JMSException;
 }
 
 public interface ExceptionListener {
@@ -84,6 +85,8 @@ public interface TemporaryTopic extends Topic {
 
 public interface MessageProducer {
     void send(Message message, int deliveryMode, int priority, long timeToLive) throws JMSException;
+    /** Since JMS 2.0. */
+    void setDeliveryDelay(long deliveryDelay) throws JMSException;
     void close() throws JMSException;
 }
 

@@ -30,6 +30,7 @@ from bridge.providers.amqp.mapping import (
 )
 from bridge.providers.amqp.options import DECLARABLE, AmqpAddress, AmqpOptions
 from bridge.providers.amqp.peers import (
+    ACTIVEMQ,
     ARTEMIS,
     GENERIC,
     PEERS,
@@ -451,3 +452,12 @@ def test_what_the_broker_says_is_one_short_line() -> None:
     assert str(told).startswith("a b xxx")
     assert len(str(told)) <= 300
     assert str(Refusal()) == "no reason given"
+
+
+def test_when_a_message_is_delivered_is_an_annotation() -> None:
+    message = Message(Headers(Queue("q")), b"")
+    for peer, due in ((ARTEMIS, 5), (ACTIVEMQ, 5), (SERVICE_BUS, Timestamp(5))):
+        sections = to_bytes(message, peer, 0, due_ms=5)
+        annotation = encode({Symbol(peer.delivery_time): due})[9:]
+        assert annotation in sections
+        assert annotation not in to_bytes(message, peer, 0)

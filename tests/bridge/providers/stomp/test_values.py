@@ -53,6 +53,7 @@ from gateway.stomp.brokers import (
     GENERIC,
     OPEN_MQ,
     RABBITMQ,
+    SCHEDULES,
     Dialect,
     product,
     recognise,
@@ -331,9 +332,8 @@ def test_names_that_need_no_encoding_do_not_come_in_by_it(name: str) -> None:
     assert (received.message.headers.properties, received.message.headers.extras) == ({}, ())
 
 
-@pytest.mark.parametrize("word", ["DELAY", "PERIOD", "CRON", "REPEAT", "TIME"])
-def test_what_a_gateway_would_refuse_is_encoded_for_it_and_for_no_other(word: str) -> None:
-    name = f"AMQ_SCHEDULED_{word}"
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+def test_a_link_has_a_gateway_deliver_at_once_what_has_had_its_time(name: str) -> None:
     message = Message(Headers(Queue("q"), properties={name: 5}), b"")
     for dialect in DIALECTS.values():
         sent = through_a_frame(to_headers(message, dialect, 1, ""))
@@ -341,6 +341,8 @@ def test_what_a_gateway_would_refuse_is_encoded_for_it_and_for_no_other(word: st
         assert from_headers(
             sent, b"", dialect, Kind.QUEUE, Queue("q")
         ).message.headers.properties == {name: 5}
+        clients_own = through_a_frame(to_headers(message, dialect, 1, "", for_clients=True))
+        assert name in clients_own
 
 
 # --- messages

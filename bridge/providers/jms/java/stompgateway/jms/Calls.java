@@ -82,7 +82,7 @@ final class Calls {
         links.put(number, link);
         String known = link.clientId();
         result.u8(known == null ? 0 : 1).text(known == null ? "" : known).text(link.product());
-        result.u8(link.xa() ? 1 : 0).u8(link.plain() ? 1 : 0);
+        result.u8(link.xa() ? 1 : 0).u8(link.plain() ? 1 : 0).u8(link.delays() ? 1 : 0);
     }
 
     private void lost(int link, String reason) {

@@ -18,6 +18,9 @@ public interface Link {
     /** What the provider calls itself; "" if it does not say. */
     String product();
 
+    /** Whether it can have a message delivered later: since JMS 2.0. */
+    boolean delays();
+
     /** Whether it has sessions of mode XA. */
     boolean xa();
 

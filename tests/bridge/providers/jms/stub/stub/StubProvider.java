@@ -25,6 +25,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
 import javax.jms.*;
 import javax.jms.IllegalStateException;
 import javax.naming.Context;
@@ -35,7 +38,7 @@ import javax.transaction.xa.XAResource;
 import javax.transaction.xa.Xid;
 
 /**
- * A provider in memory, for tests: as strict as JMS 1.1 allows, without acknowledgement one by one. Its JNDI knows "cf"; "xa", for
+ * A provider in memory, for tests: as strict as JMS 1.1 allows, with the delivery delay of JMS 2.0 for all but the client "jms-1.1", without acknowledgement one by one. Its JNDI knows "cf"; "xa", for
  * XA and nothing else; "denied" and "hangs", whose connections are; "queue" and "topic"; and "text", which is none of these. Some texts cannot be read,
  * nor can properties of a message that has "damaged" or "untold" among them.
  *
@@ -49,6 +52,11 @@ public final class StubProvider implements InitialContextFactory {
     static final Map<String, Deque<StubMessage>> QUEUES = new HashMap<>();
     static final List<byte[]> FILLED = new ArrayList<>();
     static final Collection<WeakReference<StubXASession>> SESSIONS = new ConcurrentLinkedQueue<>();
+    static final ScheduledExecutorService LATER = Executors.newSingleThreadScheduledExecutor(task -> {
+        Thread thread = new Thread(task);
+        thread.setDaemon(true);
+        return thread;
+    });
     private static CountDownLatch never = new CountDownLatch(1);
     static long ids;
 
@@ -205,7 +213,18 @@ public final class StubProvider implements InitialContextFactory {
             if ("nameless".equals(clientId)) {
                 throw new JMSException("there is no name");
             }
-            return () -> "Stub";
+            int version = "jms-1.1".equals(clientId) ? 1 : 2;
+            return new ConnectionMetaData() {
+                @Override
+                public String getJMSProviderName() {
+                    return "Stub";
+                }
+
+                @Override
+                public int getJMSMajorVersion() {
+                    return version;
+                }
+            };
         }
 
         @Override
@@ -522,6 +541,7 @@ public final class StubProvider implements InitialContextFactory {
     static final class StubProducer implements MessageProducer {
         final StubSession session;
         final StubQueue queue;
+        long delay;
 
         StubProducer(StubSession session, StubQueue queue) {
             this.session = session;
@@ -552,17 +572,24 @@ public final class StubProvider implements InitialContextFactory {
             one.expiration = timeToLive == 0 ? 0 : one.timestamp + timeToLive;
             one.destination = queue;
             one.queue = queue.name;
-            Runnable send = () -> {
+            Runnable now = () -> {
                 synchronized (QUEUES) {
                     QUEUES.computeIfAbsent(queue.name, name -> new ArrayDeque<>()).add(one);
                     QUEUES.notifyAll();
                 }
             };
+            long due = delay;
+            Runnable send = due == 0 ? now : () -> LATER.schedule(now, due, TimeUnit.MILLISECONDS);
             if (session.transacted) {
                 session.sends.add(send);
             } else {
                 send.run();
             }
+        }
+
+        @Override
+        public void setDeliveryDelay(long deliveryDelay) {
+            delay = deliveryDelay;
         }
 
         @Override

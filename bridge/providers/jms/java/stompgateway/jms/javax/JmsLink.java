@@ -36,6 +36,7 @@ final class JmsLink implements Link, ExceptionListener {
     private final String clientId;
     private final String product;
     private final boolean plain;
+    private final boolean delays;
     private final Set<String> durables = new HashSet<>();
     private Session control;
 
@@ -49,6 +50,7 @@ final class JmsLink implements Link, ExceptionListener {
         vendor = new Vendor(connection);
         product = product(connection);
         plain = plain(connection);
+        delays = delays(connection);
     }
 
     @Override
@@ -80,6 +82,16 @@ final class JmsLink implements Link, ExceptionListener {
         }
     }
 
+    private static boolean delays(Connection connection) {
+        try {
+            ConnectionMetaData told = connection.getMetaData();
+            return told != null && told.getJMSMajorVersion() >= 2;
+        } catch (JMSException | RuntimeException error) {
+            // What it does not say is not relied on.
+            return false;
+        }
+    }
+
     /** Some have nothing but sessions for XA, whichever they are asked for. */
     private static boolean plain(Connection connection) throws JMSException {
         if (!(connection instanceof XAConnection)) {
@@ -88,6 +100,11 @@ final class JmsLink implements Link, ExceptionListener {
         Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
         session.close();
         return !(session instanceof XASession);
+    }
+
+    @Override
+    public boolean delays() {
+        return delays;
     }
 
     @Override

@@ -21,6 +21,8 @@ import stompgateway.jms.Values;
 final class MessageWriter {
     /** How many refused names are remembered: senders make them up. */
     private static final int MOST_REFUSED = 1000;
+    /** A field of the head that session.py adds to those of gateway/messaging/envelope.py: when the message is to be delivered. */
+    private static final int DUE = 255;
 
     private final Destinations destinations;
     private final Notes notes;
@@ -39,6 +41,8 @@ final class MessageWriter {
         int deliveryMode;
         int priority;
         long expires;
+        /** When it is to be delivered, epoch milliseconds; 0: at once. */
+        long due;
         long timestamp;
         String id;
     }
@@ -92,6 +96,9 @@ final class MessageWriter {
                     if (out.message instanceof TextMessage) {
                         ((TextMessage) out.message).setText(null);
                     }
+                    break;
+                case DUE:
+                    out.due = in.getLong();
                     break;
                 default:
                     break;

@@ -64,9 +64,27 @@ final class Sender {
         if (confirmations != null) {
             confirmations.sends(ids.get(producer));
         }
-        producer.send(one.message, one.deliveryMode, one.priority, timeToLive);
+        long delay = one.due == 0 ? 0 : one.due - System.currentTimeMillis();
+        if (delay > 0) {
+            sendLater(producer, one, timeToLive, delay);
+        } else {
+            producer.send(one.message, one.deliveryMode, one.priority, timeToLive);
+        }
         byte[] id = Octets.utf8(one.message.getJMSMessageID() == null ? "" : one.message.getJMSMessageID());
         identities.u16(id.length).raw(id).i64(one.message.getJMSTimestamp());
+    }
+
+    private static void sendLater(MessageProducer producer, MessageWriter.Outgoing one, long timeToLive, long delay) throws JMSException, Failure {
+        try {
+            producer.setDeliveryDelay(delay);
+        } catch (LinkageError | UnsupportedOperationException error) {
+            throw new Failure(Failure.MESSAGE, "the provider does not deliver messages at a later time", error);
+        }
+        try {
+            producer.send(one.message, one.deliveryMode, one.priority, timeToLive);
+        } finally {
+            producer.setDeliveryDelay(0);
+        }
     }
 
     private MessageProducer producer(Destination destination) throws JMSException {
