@@ -47,6 +47,7 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     "selectors": ("selectors", "SUBSCRIBE without a selector"),
     "rejection": ("NACK", "DISCONNECT, and the message comes again"),
     "dead messages": ("NACK with requeue:false", "NACK without it"),
+    "groups": ("message groups", "SEND without JMSXGroupID"),
     "delayed": ("delivery at a later time", "SEND the message when it is due"),
     "recurring": ("delivery again and again", "SEND the message each time"),
     "scheduler": (

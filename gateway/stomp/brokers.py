@@ -148,6 +148,8 @@ class Dialect:
     :param duplicate_id: the header of SEND for a duplicate id, "" where there is no such header or a
         duplicate fails the transaction.
     :param decimals: selectors compare a String with a whole number only if it is one, too.
+    :param exclusive: the header of SUBSCRIBE to have a queue for oneself, "" for none.
+    :param groups: messages with one JMSXGroupID go to one consumer.
     :param schedules: which of a client's requests for delivery at a later time it does.
     :param encodes_schedules: a link passes :data:`SCHEDULES` on encoded, as their message has had
         its time.
@@ -197,6 +199,8 @@ class Dialect:
     id_after: str = ""
     duplicate_id: str = ""
     decimals: bool = False
+    exclusive: str = ""
+    groups: bool = True
     schedules: Schedules = Schedules.NONE
     encodes_schedules: bool = False
     relative_expiry: str = ""
@@ -237,6 +241,7 @@ ACTIVEMQ: Final = Dialect(
     no_local="activemq.noLocal",
     text_type=("amq-msg-type", "text", "bytes"),
     decimals=True,
+    exclusive="activemq.exclusive",
     schedules=Schedules.ACTIVEMQ,
 )
 
@@ -284,6 +289,7 @@ RABBITMQ: Final = Dialect(
     dead_headers=(("requeue", "false"),),
     types_told=False,
     own_ids="amqp-message-id",
+    groups=False,
     relative_expiry="expiration",
 )
 
@@ -318,6 +324,7 @@ GATEWAY: Final = Dialect(
     dead_headers=(("requeue", "false"),),
     types_told=False,
     duplicate_id="_AMQ_DUPL_ID",
+    exclusive="exclusive-consumer",
     schedules=Schedules.ALL,
     encodes_schedules=True,
 )

@@ -62,6 +62,7 @@ class Peer:
     :param duplicate_ids: a message sent twice with one duplicate id is kept once.
     :param dynamic: it makes a node for a dynamic target (section 3.5.4), of the kind that the
         capability ``temporary-queue`` or ``temporary-topic`` tells (AMQP JMS mapping).
+    :param groups: messages of one group go to one consumer.
     :param delivery_time: the annotation of a message that says when it is delivered; "" for none.
     :param delivery_timestamp: it is a timestamp, not a number.
     :param scheduler_optional: what it does depends on how it is set up.
@@ -101,6 +102,7 @@ class Peer:
     tells_redelivery: bool = False
     duplicate_ids: bool = False
     id_is_duplicate_id: bool = False
+    groups: bool = True
     delivery_time: str = ""
     delivery_timestamp: bool = False
     scheduler_optional: bool = False
@@ -126,6 +128,7 @@ class Peer:
             duplicate_ids=self.duplicate_ids,
             # message-id is the sender's, which no broker changes (section 3.2.4).
             stable_ids=True,
+            groups=self.groups,
             delayed=bool(self.delivery_time),
             scheduler_optional=self.scheduler_optional,
         )
@@ -221,6 +224,7 @@ RABBITMQ: Final = Peer(
     host_prefix="vhost:",
     # Quorum queues count deliveries, classic queues do not.
     tells_redelivery=True,
+    groups=False,
     ends_sessions=True,
 )
 
@@ -233,6 +237,7 @@ RABBITMQ_3: Final = Peer(
     wildcards=Wildcards.HASH,
     host_prefix="vhost:",
     tells_redelivery=True,
+    groups=False,
     # It crashes on a disposition without the field ``settled``, which the engine leaves out where
     # it has the default.
     probe="/amq/queue/stomp-gateway-probe",

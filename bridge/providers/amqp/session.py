@@ -123,8 +123,10 @@ class AmqpSession:
                     destination, "a message cannot be sent to a name with wildcards"
                 )
             _check_name(destination)
-            due = 0
-            if message.headers.scheduled and self._connection.for_clients:
+            due, for_clients = 0, self._connection.for_clients
+            if for_clients and message.headers.group and not topic and not peer.groups:
+                raise NotSupported("groups")
+            if for_clients and message.headers.scheduled:
                 due = asked(message.headers, peer.capabilities).first(now)
                 message = message.replaced(without_schedule(message.headers))
             return to_bytes(self._connection.temporaries.sent(message), peer, now, origin, due)

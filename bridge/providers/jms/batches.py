@@ -206,11 +206,14 @@ def send(messages: Sequence[tuple[bytes, bytes]]) -> bytes:
     return _SEND.pack(1, len(messages), sum(map(len, parts))) + b"".join(parts)
 
 
-def open_consumer(consumer: int, spec: ConsumerSpec) -> bytes:
-    """Open a consumer, stopped and without credit."""
+def open_consumer(consumer: int, spec: ConsumerSpec, suffix: str = "") -> bytes:
+    """Open a consumer, stopped and without credit.
+
+    :param suffix: follows the name of its destination.
+    """
     destination = spec.destination
     flags = spec.no_local | spec.browse << 1
-    texts = destination.name, spec.selector or "", spec.durable_name or ""
+    texts = destination.name + suffix, spec.selector or "", spec.durable_name or ""
     return _OPEN.pack(
         2, consumer, destination.kind is Kind.TOPIC, destination.temporary, flags
     ) + b"".join(map(text, texts))

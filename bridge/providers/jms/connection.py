@@ -70,18 +70,27 @@ class Vendor(NamedTuple):
     :param dead_queue: where it puts dead messages by default.
     :param schedules: a message is delivered later by its properties of
         :mod:`gateway.messaging.scheduled`, where the broker's scheduler is on.
+    :param exclusive: what follows the name of a queue that a consumer has for itself; "" where
+        there is no such consumer.
     """
 
     prefix: str
     individual: int
     dead_queue: str
     schedules: bool = False
+    exclusive: str = ""
 
 
 #: The first prefix that fits counts.
 VENDORS: Final = (
     Vendor("org.apache.activemq.artemis.", 101, "DLQ"),
-    Vendor("org.apache.activemq.", 4, "ActiveMQ.DLQ", schedules=True),
+    Vendor(
+        "org.apache.activemq.",
+        4,
+        "ActiveMQ.DLQ",
+        schedules=True,
+        exclusive="?consumer.exclusive=true",
+    ),
     Vendor("org.hornetq.", 101, "DLQ"),
 )
 
@@ -208,6 +217,7 @@ class JMSConnection:
         self._factory = factory
         self._class_name = class_name
         self._individual = factory.individual_mode(class_name)
+        vendor = vendor_of(class_name)
         self._process = process
         self._lane = lane
         self._number = number
@@ -226,6 +236,7 @@ class JMSConnection:
             temporary,
             self.fail,
             schedules,
+            vendor.exclusive if vendor is not None else "",
         )
         #: Channels of sessions that have not ended.
         self._channels: dict[SessionChannel, None] = {}

@@ -63,6 +63,8 @@ class ConnectionScope:
     :param fail: ends the connection with an error.
     :param schedules: of the provider, where the messages are clients' own: they are delivered at
         the time that they ask for.
+    :param exclusive: what follows the name of a queue that a consumer has for itself; "" where there
+        is no such consumer.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class ConnectionScope:
         temporary: set[Destination],
         fail: Callable[[MessagingError], None],
         schedules: Capabilities | None = None,
+        exclusive: str = "",
     ) -> None:
         self.reactor: Final = reactor
         self.provider: Final = provider
@@ -85,6 +88,7 @@ class ConnectionScope:
         self.dead_queue: Final = dead_queue
         self.fail: Final = fail
         self.schedules: Final = schedules
+        self.exclusive: Final = exclusive
         self.sessions: dict[JMSSession, None] = {}
         #: The connection's own temporary destinations.
         self.temporary: set[Destination] = set()
@@ -205,7 +209,8 @@ class JMSSession:
         self._numbers += 1
         consumer = self._consumer(self._numbers, spec, deliver, failed)
         self._consumers[self._numbers] = consumer
-        self.ask(batches.open_consumer(self._numbers, spec))
+        suffix = self._connection.exclusive if spec.exclusive else ""
+        self.ask(batches.open_consumer(self._numbers, spec, suffix))
         return consumer
 
     def _consumer(
@@ -226,7 +231,7 @@ class JMSSession:
             raise InvalidDestination(destination, "only queues can be browsed")
         if spec.shared_name is not None:
             raise NotSupported("shared")
-        if spec.exclusive:
+        if spec.exclusive and (not self._connection.exclusive or destination.temporary):
             raise NotSupported("exclusive")
         if spec.durable_name is not None:
             if not topic or destination.temporary:

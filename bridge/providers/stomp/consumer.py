@@ -80,7 +80,7 @@ class StompConsumer:
         self._dialect = connection.dialect
         queue = spec.destination.kind is Kind.QUEUE
         #: Others may get what it does not.
-        self._shared = queue and not spec.browse
+        self._shared = queue and not spec.browse and not spec.exclusive
         #: What the broker may send more than. If ``a`` is covered by ``a.>``, it sends no more.
         self._pattern = (
             spec.destination.name

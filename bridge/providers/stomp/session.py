@@ -96,8 +96,11 @@ class StompSession:
                 raise InvalidDestination(
                     destination, "a message cannot be sent to a name with wildcards"
                 )
-            if message.headers.scheduled and self._connection.for_clients:
-                message = self._scheduled(message, now)
+            if self._connection.for_clients:
+                if message.headers.group and not topic and not self.dialect.groups:
+                    raise NotSupported("groups")
+                if message.headers.scheduled:
+                    message = self._scheduled(message, now)
             headers = to_headers(message, self.dialect, now, origin, self._connection.for_clients)
         except MessagingError as error:
             raise MessageRejected(index, error) from error
@@ -224,7 +227,7 @@ class StompSession:
                 raise InvalidDestination(destination, "only queues can be browsed")
             if dialect.queue_patterns and is_wild(destination.name):
                 raise InvalidDestination(destination, "queues with wildcards cannot be browsed")
-        if spec.exclusive:
+        if spec.exclusive and not dialect.exclusive:
             raise NotSupported("exclusive")
         if destination.temporary:
             raise InvalidDestination(

@@ -160,6 +160,8 @@ class WireSubscription:
             headers.append((dialect.no_local, "true"))
         if spec.browse:
             headers.append(("browser", "true"))
+        if spec.exclusive:
+            headers.append((dialect.exclusive, "true"))
         if asked.durable_name is not None:
             headers += durable_headers(dialect, asked.client_id or "", asked.durable_name)
         if transaction is not None:

@@ -58,6 +58,9 @@ class Window:
         if spec.destination.kind is Kind.TOPIC:
             # What is sent before the subscription exists would be missed.
             self._grow(connection.options.topic_prefetch)
+        elif spec.exclusive:
+            # The first that asks has the queue, and a second subscription would have nothing.
+            self._grow(_UNBOUNDED)
 
     def count(self, octets: int) -> None:
         """A message with a body of this many bytes was delivered."""
@@ -73,7 +76,7 @@ class Window:
         if self._spec.browse:
             if not self._opened:
                 self._grow(_UNBOUNDED)
-        elif self._spec.destination.kind is Kind.QUEUE:
+        elif self._spec.destination.kind is Kind.QUEUE and not self._spec.exclusive:
             have = sum([each.prefetch for each in self._subscriptions])
             more = unsettled + self._sizes.allowed(credit, octets) - have
             if more > 0:

@@ -35,9 +35,13 @@ _NO_SELECTORS: Final = "does not support selectors; SUBSCRIBE without a selector
 _NO_TRANSACTIONS: Final = "does not support transactions; SEND and ACK outside of transactions"
 _NOT_JOINED: Final = "does not support acknowledgement in a transaction for a subscription outside of it; SUBSCRIBE in"
 _NOT_EXCLUSIVE: Final = "does not support exclusive consumers; SUBSCRIBE without exclusive-consumer"
+_NO_GROUPS: Final = "does not support message groups; SEND without JMSXGroupID"
 _NOT_LATER: Final = "does not support delivery at a later time; SEND the message when it is due"
 _NOT_AGAIN: Final = "does not support delivery again and again; SEND the message each time"
 _NOT_HERE: Final = "the provider refuses"
+
+#: It has every message fit each selector, and JMS leaves groups to the provider.
+_NOT_OF_THE_STUB: Final = ("selector", "groups", "end_of_a_group")
 
 #: By feature, what is refused by whom: a part of the ERROR. The table in docs/front.rst says the
 #: same.
@@ -64,7 +68,10 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
         "rabbitmq by amqp": _NO_TEMPORARY,
         "gateway by stomp": _NO_TEMPORARY,
     },
-    "exclusive": dict.fromkeys(BROKERS, _NOT_EXCLUSIVE),
+    "exclusive": dict.fromkeys((*_RABBITMQ, "stub by jms"), _NOT_EXCLUSIVE),
+    "exclusive_of_rabbitmq": dict.fromkeys((*_RABBITMQ, "stub by jms"), _NOT_EXCLUSIVE),
+    "groups": dict.fromkeys(_RABBITMQ, _NO_GROUPS),
+    "end_of_a_group": dict.fromkeys(_RABBITMQ, _NO_GROUPS),
     "selector": dict.fromkeys(_RABBITMQ, _NO_SELECTORS),
     "sent_in_transaction": dict.fromkeys(_RABBITMQ, _NO_TRANSACTIONS),
     "acknowledged_in_transaction": dict.fromkeys(_RABBITMQ, _NO_TRANSACTIONS),
@@ -214,8 +221,50 @@ def selector(connect: Connect, name: str) -> None:
     assert client.message().text == "2"
 
 
+def only_one(connect: Connect, name: str, **headers: str) -> None:
+    """One consumer has all; when it goes the next has, and first what that did not settle."""
+    first, second, queue = connect(), connect(), f"/queue/{name}"
+    for each in (first, second):
+        each.subscribe(queue, ack="client", **headers)
+    connect().put(queue, "a", "b", "c")
+    assert [message.text for message in first.messages(3)] == ["a", "b", "c"]
+    first.disconnect()
+    again = second.messages(3)
+    assert [message.text for message in again] == ["a", "b", "c"]
+    second.ack(again[-1])
+    assert second.left(queue) == []
+
+
 def exclusive(connect: Connect, name: str) -> None:
-    connect().subscribe(f"/queue/{name}", exclusive_consumer="true")
+    only_one(connect, name, exclusive_consumer="true")
+
+
+def exclusive_of_rabbitmq(connect: Connect, name: str) -> None:
+    only_one(connect, name, x_single_active_consumer="true")
+
+
+def groups(connect: Connect, name: str) -> None:
+    """A group stays with the consumer that has its first message, in order."""
+    first, second, queue = connect(), connect(), f"/queue/{name}"
+    first.subscribe(queue)
+    connect().put(queue, "0", JMSXGroupID="g")
+    assert first.message().text == "0"
+    second.subscribe(queue)
+    connect().put(queue, "1", "2", "3", "4", JMSXGroupID="g")
+    assert [message.text for message in first.messages(4)] == ["1", "2", "3", "4"]
+
+
+def end_of_a_group(connect: Connect, name: str) -> None:
+    """Its id is free for another consumer."""
+    first, second, queue = connect(), connect(), f"/queue/{name}"
+    first.subscribe(queue)
+    connect().put(queue, "0", JMSXGroupID="g")
+    connect().put(queue, "last", JMSXGroupID="g", JMSXGroupSeq="-1")
+    assert [message.text for message in first.messages(2)] == ["0", "last"]
+    first.disconnect()
+    second.subscribe(queue)
+    connect().put(queue, "new", JMSXGroupID="g")
+    assert second.message().text == "new"
 
 
 def sent_in_transaction(connect: Connect, name: str) -> None:
@@ -344,6 +393,9 @@ FEATURES: Final[tuple[Callable[[Connect, str], None], ...]] = (
     temporary,
     selector,
     exclusive,
+    exclusive_of_rabbitmq,
+    groups,
+    end_of_a_group,
     sent_in_transaction,
     acknowledged_in_transaction,
     aborted,
@@ -364,8 +416,7 @@ def test_what_stomp_promises(
     front: tuple[str, GatewayProcess], connect: Connect, feature: Callable[[Connect, str], None]
 ) -> None:
     kind, name = front[0], f"front.{uuid4().hex}"
-    if (feature.__name__, kind) == ("selector", "stub by jms"):
-        # The stub has every message fit.
+    if kind == "stub by jms" and feature.__name__ in _NOT_OF_THE_STUB:
         return
     words = REFUSED[feature.__name__].get(kind)
     if words is None:
