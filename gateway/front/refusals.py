@@ -130,6 +130,8 @@ def of_broker(broker: str, error: MessagingError, *, own_login: bool = False) ->
     """
     if isinstance(error, BrokerAway | CommitUnknown | Unsupported):
         return error
+    if isinstance(error, MessageRejected) and isinstance(error.cause, NotSupported):
+        error = error.cause
     if isinstance(error, NotSupported):
         return Unsupported(f"'{broker}'", error.capability)
     if own_login and isinstance(error, AuthenticationFailed):

@@ -100,3 +100,19 @@ def test_what_it_would_deliver_at_once_is_refused(start: Start, kind: str) -> No
     with closing(Client(gateway.port)) as client:
         client.connect()
         assert client.left(queue) == []
+
+
+def test_what_was_sent_before_the_broker_was_known_is_refused(
+    strict: ActiveMQ, tmp_path: Path
+) -> None:
+    factory = behind.activemq_by_stomp(port=strict.port)
+    settings = {"there__destinations": "/queue/there.>"}
+    with behind.in_front_of(tmp_path, factory, main="embedded", **settings) as gateway:
+        with closing(Client(gateway.port)) as client:
+            client.connect()
+            headers = {"destination": "/queue/there.late", "AMQ_SCHEDULED_DELAY": "60000"}
+            client.send("SEND", headers, "later", receipt="r")
+            client.error("the broker 'there' does not support delivery at a later time as it is")
+        with closing(Client(gateway.port)) as client:
+            client.connect()
+            assert client.left("/queue/there.late") == []
