@@ -25,7 +25,7 @@ from tests.gateway_process import free_port
 
 AnyPeer = TypeVar("AnyPeer", bound=peers.Peer)
 
-__all__ = ["ActiveMQ", "RabbitMQ", "activemq", "rabbitmq", "started"]
+__all__ = ["ActiveMQ", "RabbitMQ", "WithoutScheduler", "activemq", "rabbitmq", "started"]
 
 
 class ActiveMQ(peers.ActiveMQ):
@@ -47,6 +47,12 @@ class ActiveMQ(peers.ActiveMQ):
 
     def listeners(self) -> list[str]:
         return [f"tcp://127.0.0.1:{self.openwire_port}", *super().listeners()]
+
+
+class WithoutScheduler(ActiveMQ):
+    """Delivers nothing later, and so takes a message whose properties cannot be read."""
+
+    scheduler = False
 
 
 class RabbitMQ(peers.RabbitMQ):

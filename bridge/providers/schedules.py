@@ -1,7 +1,7 @@
 """Delivery at a later time, as brokers other than this one have it.
 
-Owns which of what a client's message asks its broker can do, and how ActiveMQ is told. The messages
-of links are none of this: they have had their time where they come from.
+Owns which of what a client's message asks its broker can do, and how ActiveMQ is told. It is not for
+the messages of links: they have had their time where they come from.
 """
 
 from __future__ import annotations

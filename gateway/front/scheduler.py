@@ -27,7 +27,7 @@ from gateway.messaging.provider import (
 from gateway.messaging.scheduled import DELAY
 from gateway.reactor.deferreds import deferred, shield, timeout
 
-#: What the messages that try it are sent to. Nobody else receives from it.
+#: What the messages that try it are sent to. No client receives from it.
 TOPIC: Final = Destination(Kind.TOPIC, "stomp-gateway.scheduler")
 #: Milliseconds after which the first may be delivered, and seconds to wait for one of them.
 _LATER_MS: Final = 10_000

@@ -69,8 +69,7 @@ class Capabilities:
         messages, see :class:`Credentials`. Those of links have been delivered elsewhere at their
         time: to them these properties mean nothing.
     :param recurring: it is delivered again and again, as they ask.
-    :param scheduler_optional: ``delayed`` and ``recurring`` depend on how the broker is set up, and
-        it delivers at once where it is not set up for them. Only a message shows which it is.
+    :param scheduler_optional: both depend on how the broker is set up. Only a message shows it.
     :param groups: messages of a queue that have one ``JMSXGroupID`` go to one of its consumers as long
         as that is there; by a negative ``JMSXGroupSeq`` the group ends. Where the one that has a group
         leaves, its unsettled messages of it come first, in order, to the one that has it then.

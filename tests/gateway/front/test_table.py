@@ -222,7 +222,7 @@ def selector(connect: Connect, name: str) -> None:
 
 
 def only_one(connect: Connect, name: str, **headers: str) -> None:
-    """One consumer has all; when it goes the next has, and first what that did not settle."""
+    """One consumer has all. The next one has what it did not settle."""
     first, second, queue = connect(), connect(), f"/queue/{name}"
     for each in (first, second):
         each.subscribe(queue, ack="client", **headers)
@@ -445,7 +445,7 @@ def test_a_time_that_cannot_be_read_is_refused_as_by_the_own_broker(
     transaction: bool,
 ) -> None:
     if transaction and front[0] in _RABBITMQ:
-        # There is none.
+        # RabbitMQ has no transactions.
         return
     client, headers = connect(), {f"AMQ_SCHEDULED_{value[0]}": value[1]}
     if transaction:

@@ -49,7 +49,7 @@ from tests.bridge.providers.jms.stubs import (
     stub_provider,
 )
 from tests.on_reactor import on_reactor
-from tests.servers import activemq
+from tests.servers import WithoutScheduler, started
 
 pytestmark = pytest.mark.brokers
 
@@ -115,7 +115,7 @@ def _no_transformer(name: str, setting: str, dmq: Dmq) -> MessageTransformer:
 
 @pytest_twisted.async_yield_fixture
 async def links(tmp_path: Path) -> AsyncIterator[FromActiveMQ]:
-    server = await deferToThread(activemq)
+    server = await deferToThread(started, WithoutScheduler)
     rig = await link_pair.rig(tmp_path)
     log = Logger(namespace="bridge.test", observer=link_pair._Observer(rig))
     made = FromActiveMQ(rig, server.openwire_port, log)
