@@ -50,7 +50,7 @@ class ActiveMQ(peers.ActiveMQ):
 
 
 class WithoutScheduler(ActiveMQ):
-    """Delivers nothing later, and so takes a message whose properties cannot be read."""
+    """Delivers nothing later, and so does not read properties."""
 
     scheduler = False
 
