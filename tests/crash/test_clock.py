@@ -232,6 +232,38 @@ def test_time_stamps_follow_the_wall_clock(
         assert abs(stamped - time.time() - jump) < PATIENCE
 
 
+def test_scheduled_messages_follow_the_wall_clock(
+    gateway: GatewayProcess, clock: WallClock
+) -> None:
+    def schedule(client: Client, name: str, body: bytes, delay_ms: int) -> list[Frame]:
+        """Return what came before the receipt."""
+        return client.store(f"/queue/{name}", body, AMQ_SCHEDULED_DELAY=str(delay_ms))
+
+    with Client(gateway.port) as client:
+        schedule(client, "clock", b"in an hour", HOUR * 1000)
+        schedule(client, "clock", b"in two hours", 2 * HOUR * 1000)
+        client.ask("SUBSCRIBE", {"destination": "/queue/clock", "id": "s", "ack": "client"})
+        clock.jump(HOUR + 1)
+        # It has the schedule look at the time.
+        early = schedule(client, "other", b"", 1)
+        assert next_message(client, early).body == b"in an hour"
+        client.ask("UNSUBSCRIBE", {"id": "s"})
+        # What is stored after its arrival is durable, and so is that.
+        client.store("/queue/other", b"")
+    # Set back while the gateway is down, it makes a message later; what has come stays.
+    gateway.kill()
+    clock.jump(-HOUR)
+    gateway.start()
+    with Client(gateway.port) as client:
+        client.ask("SUBSCRIBE", {"destination": "/queue/clock", "id": "s", "ack": "client"})
+        assert client.message().body == b"in an hour"
+        early = schedule(client, "clock", b"in between", 1)
+        assert next_message(client, early).body == b"in between"
+        clock.jump(2 * HOUR)
+        early = schedule(client, "other", b"", 1)
+        assert next_message(client, early).body == b"in two hours"
+
+
 def test_a_link_tries_again_after_its_interval(tmp_path: Path, clock: WallClock) -> None:
     there = free_port()
     links = [

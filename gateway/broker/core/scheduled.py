@@ -15,6 +15,7 @@ Owns when they are due, and what arrives then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import ClassVar, Final
@@ -91,6 +92,7 @@ class ScheduledMessages:
         #: A heap of places by the time at which they are to be looked at.
         self._plan: Final[list[tuple[int, int, ScheduledAt]]] = []
         self._planned = count()
+        #: When the next look is due, by the clock of timers; 0 where none is.
         self._armed_ms = 0
 
     # --- in
@@ -159,13 +161,17 @@ class ScheduledMessages:
 
     def _arm(self) -> None:
         if self._plan:
-            now_ms = self._turn.refresh()
-            when_ms = min(max(self._plan[0][0], now_ms), now_ms + _LOOK_MS)
+            pause_ms = min(max(self._plan[0][0] - self._turn.refresh(), 0), _LOOK_MS)
+            # By the clock of timers: the time of day may have jumped since it was armed.
+            when_ms = self._turn.refresh_timer() + pause_ms
             if not self._armed_ms or when_ms < self._armed_ms:
                 self._armed_ms = when_ms
-                self._schedule.after(when_ms - now_ms, self._look)
+                self._schedule.at(when_ms, partial(self._look, when_ms))
 
-    def _look(self) -> None:
+    def _look(self, armed_ms: int) -> None:
+        if armed_ms != self._armed_ms:
+            # An earlier look was asked for since, and has come.
+            return
         self._armed_ms = 0
         now_ms = self._turn.refresh()
         while self._plan and self._plan[0][0] <= now_ms:

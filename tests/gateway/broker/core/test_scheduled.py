@@ -112,6 +112,21 @@ def test_it_survives_a_crash_and_is_in_time(stepped: Stepped) -> None:
     assert stepped.empty
 
 
+def test_looks_at_the_time_do_not_add_up(stepped: Stepped) -> None:
+    """One is due late, so there is always a next look."""
+    inbox = receiving(stepped)
+    stepped.send([later(Q, "late", 3_600_000)])
+    for number in range(50):
+        stepped.send([later(Q, str(number), 10)])
+        stepped.later(0.02)
+    assert len(inbox.messages) == 50
+    stepped.later(30, 3)
+    waiting = stepped.broker.schedule._heap
+    assert len(waiting) < 10
+    stepped.later(3600, 3)
+    assert inbox.texts[-1] == "late"
+
+
 def test_they_come_in_the_order_of_their_times_behind_what_waits(stepped: Stepped) -> None:
     stepped.send([later(Q, str(n), 1000 * n) for n in (70, 2, 1, 200, 3)])
     stepped.send(texts(Q, ["waits"]))
