@@ -20,6 +20,7 @@ Owns that table. What waits, and how far each consumer has looked, is the dispat
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
+from hashlib import blake2b
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
@@ -30,6 +31,16 @@ from gateway.messaging.message import FIRST_FOR_CONSUMER, Message
 MOST_IDLE: Final = 10_000
 #: Groups looked at to forget one of them.
 _TRIED: Final = 3
+#: Characters of an id that is remembered as it is; of a longer one its hash is.
+_LONGEST_ID: Final = 64
+_HASH_OCTETS: Final = 16
+
+
+def _key(id: str) -> str:
+    """Return by what a group is remembered, which is short."""
+    if len(id) <= _LONGEST_ID:
+        return id
+    return f"\0{blake2b(id.encode('utf-8', 'surrogatepass'), digest_size=_HASH_OCTETS).hexdigest()}"
 
 
 class Group:
@@ -48,6 +59,7 @@ class Group:
     )
 
     def __init__(self, id: str, consumer: EmbeddedConsumer) -> None:
+        #: Or its hash.
         self.id: Final = id
         self.consumer: Final = consumer
         #: How many of its messages are with the consumer.
@@ -136,12 +148,12 @@ class Groups:
 
     def owner(self, group: str) -> EmbeddedConsumer | None:
         """Return the consumer that has a group; None when it is free."""
-        found = self._by_id.get(group)
+        found = self._by_id.get(_key(group))
         return None if found is None else found.consumer
 
     def moves(self, group: str) -> bool:
         """Whether a group waits for its consumer, to go to another."""
-        found = self._by_id.get(group)
+        found = self._by_id.get(_key(group))
         return found is not None and found.moves
 
     def begin(self) -> None:
@@ -177,7 +189,7 @@ class Groups:
         :param together: those that have room.
         :returns: None where it is another's.
         """
-        id = message.headers.group
+        id = _key(message.headers.group)
         group = self._by_id.get(id)
         if group is None:
             group = self._assign(id, message, looking, consumers)

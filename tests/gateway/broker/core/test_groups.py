@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -213,3 +215,30 @@ def test_many_groups_are_not_remembered_for_ever(stepped: Stepped, session: Sess
         inbox.consumer.close()
     stepped.run_until_idle()
     assert stepped.broker.queue(Q).dispatch.groups is None, "no consumer is left"
+
+
+def test_long_ids_take_little_memory_and_are_told_apart(stepped: Stepped, session: Session) -> None:
+    inboxes = [stepped.consume(session, Q, credit=10**6) for _ in range(2)]
+
+    def send(count: int) -> list[set[object]]:
+        session.send([of(f"{'x' * 20_000}{number}", number) for number in range(count)])
+        stepped.run_until_idle()
+        found: list[set[object]] = []
+        for inbox in inboxes:
+            found.append({message.body for message in inbox.messages})
+            inbox.consumer.acknowledge_through(inbox.numbers[-1])
+            inbox.messages.clear()
+        stepped.run_until_idle()
+        return found
+
+    tracemalloc.start()
+    try:
+        first = send(500)
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The ids have ten million characters.
+    assert taken < 3_000_000
+    assert [len(each) for each in first] == [250, 250]
+    assert send(500) == first
