@@ -6,12 +6,13 @@ Owns the form of its lines, and that a stream which ends is asked for again behi
 from __future__ import annotations
 
 import json
+import select
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from gateway.admin.cli.client import AdminClient, AdminError, find
 from gateway.admin.cli.commands import Command, Common, printable_lines
@@ -88,12 +89,32 @@ def _stream(
             if number or data:
                 yield name, number, json.loads(data) if data else {}
             name = number = data = ""
+        elif not field:
+            # It says nothing every 15 seconds.
+            end_unread(sys.stdout)
         elif field == "event":
             name = value
         elif field == "id":
             number = value
         elif field == "data":
             data += value
+
+
+def end_unread(stream: TextIO) -> None:
+    """End where nothing reads what is written, as behind ``| head``.
+
+    Writing would tell, but the next event may be hours away.
+
+    :raises BrokenPipeError: nothing reads it any more.
+    """
+    poll = select.poll()
+    try:
+        poll.register(stream, 0)
+    except (OSError, ValueError):
+        # It is no file.
+        return
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        raise BrokenPipeError
 
 
 def _show(common: Common, number: str, event: Mapping[str, Any]) -> None:

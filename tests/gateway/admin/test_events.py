@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import http.client
+import io
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -22,6 +24,7 @@ from twisted.internet.threads import deferToThread
 from twisted.logger import Logger
 
 from gateway.admin.cli import imqcmd
+from gateway.admin.cli.events import end_unread
 from gateway.admin.service.event_resources import MOST_FOLLOWERS, EventResources
 from gateway.admin.service.roles import Identity, Role, needed
 from gateway.admin.service.service import AdminService
@@ -326,3 +329,15 @@ def test_a_warning_of_a_bridge_is_told_once() -> None:
     bridge = Log("b", cast(Any, Nowhere()), Redaction(), also=instance.also, events=events)
     bridge.logger.warn("once", event="link.failing")
     assert events.last == 1
+
+
+def test_events_end_where_nothing_reads_them_any_more(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with open(writing, "w") as pipe:
+        end_unread(pipe)
+        os.close(reading)
+        with pytest.raises(BrokenPipeError):
+            end_unread(pipe)
+    with (tmp_path / "file").open("w") as file:
+        end_unread(file)
+    end_unread(io.StringIO())
