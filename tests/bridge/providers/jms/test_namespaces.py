@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -495,3 +496,24 @@ async def test_an_acknowledgement_of_a_consumer_that_has_failed_meanwhile_is_no_
         assert isinstance(error, ProviderUnavailable)
         assert "had gone back to the provider" in str(error)
     await connection.close()
+
+
+@pytest.mark.parametrize("namespace", ["javax", "jakarta"])
+@on_reactor
+async def test_a_clients_message_is_held_back_and_a_links_has_had_its_time(namespace: str) -> None:
+    provider, queue = stub_provider(compiled(namespace)), Queue(f"later.{namespace}")
+    clients_own = replace(GUEST, for_clients=True)
+    link = await provider.connect(GUEST, None, not_lost)
+    client = await provider.connect(clients_own, None, not_lost)
+    for connection, text in ((client, b"held back"), (link, b"at once")):
+        await send(connection, queue, text, properties={"AMQ_SCHEDULED_DELAY": "300"})
+    await send(client, queue, b"next")
+    found = [message for message, _ in await received(link, ConsumerSpec(queue), 3)]
+    assert [message.text for message in found] == ["at once", "next", "held back"]
+    assert [dict(message.headers.properties) for message in found] == [
+        {"AMQ_SCHEDULED_DELAY": "300"},
+        {},
+        {},
+    ]
+    await client.close()
+    await link.close()
