@@ -149,7 +149,7 @@ class Dialect:
         duplicate fails the transaction.
     :param decimals: selectors compare a String with a whole number only if it is one, too.
     :param exclusive: the header of SUBSCRIBE to have a queue for oneself, "" for none.
-    :param groups: messages with one JMSXGroupID go to one consumer.
+    :param groups: messages with one JMSXGroupID go to one consumer, by rules of its own.
     :param schedules: which of a client's requests for delivery at a later time it does.
     :param encodes_schedules: a link passes :data:`SCHEDULES` on encoded, as their message has had
         its time.

@@ -62,7 +62,7 @@ class Peer:
     :param duplicate_ids: a message sent twice with one duplicate id is kept once.
     :param dynamic: it makes a node for a dynamic target (section 3.5.4), of the kind that the
         capability ``temporary-queue`` or ``temporary-topic`` tells (AMQP JMS mapping).
-    :param groups: messages of one group go to one consumer.
+    :param groups: messages of one group go to one consumer, by rules of its own.
     :param delivery_time: the annotation of a message that says when it is delivered; "" for none.
     :param delivery_timestamp: it is a timestamp, not a number.
     :param scheduler_optional: what it does depends on how it is set up.
@@ -128,7 +128,6 @@ class Peer:
             duplicate_ids=self.duplicate_ids,
             # message-id is the sender's, which no broker changes (section 3.2.4).
             stable_ids=True,
-            groups=self.groups,
             delayed=bool(self.delivery_time),
             scheduler_optional=self.scheduler_optional,
         )

@@ -129,8 +129,6 @@ class JMSProvider:
             individual=self.factory.individual_mode(self.class_name) is not None,
             delivery_count=vendor is not None,
             stable_ids=True,
-            # JMS leaves them to the provider (JMS 1.1, section 3.5.9).
-            groups=True,
             exclusive=vendor is not None and bool(vendor.exclusive),
             delayed=by_property or self._delays,
             recurring=by_property,

@@ -158,7 +158,6 @@ def capabilities_of(dialect: Dialect) -> Capabilities:
         duplicate_ids=dialect.duplicate_ids,
         stable_ids=dialect.stable_ids,
         queue_patterns=dialect.queue_patterns,
-        groups=dialect.groups,
         exclusive=bool(dialect.exclusive),
         delayed=dialect.schedules is not Schedules.NONE,
         recurring=dialect.schedules in (Schedules.ACTIVEMQ, Schedules.ALL),
