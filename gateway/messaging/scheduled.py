@@ -115,9 +115,10 @@ def _number(properties: Mapping[str, Value], name: str, low: int, high: int) -> 
         return 0
     text = str(given).strip()
     digits = text.removeprefix("-")
-    if isinstance(given, bool) or not (digits.isascii() and digits.isdigit()) or len(digits) > 15:
+    if isinstance(given, bool) or not (digits.isascii() and digits.isdigit()):
         raise InvalidSchedule(name, text, "a whole number is expected")
-    number = int(text)
+    # Of more digits it is out of range in any case.
+    number = int(text) if len(digits) <= 20 else -MOST_MS
     if not low <= number <= high:
         raise InvalidSchedule(name, text, f"expected {low} to {high}")
     return number

@@ -621,6 +621,7 @@ def test_ids_that_say_where_to_ask(scene: Scene) -> None:
     prefix = id.rpartition("-")[0]
     assert scene.message(f"{prefix}-999999999", "NOT_SENT_YET")
     assert scene.message("ID-another-1", "OTHER_BROKER")
+    assert scene.message(f"{prefix}-9{'0' * 20}", "HEADER_UNUSED")
     assert scene.message("my own id", "HEADER_UNUSED")
 
 

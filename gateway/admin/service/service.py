@@ -27,6 +27,7 @@ from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, 
 from twisted.logger import Logger
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.web.http import HTTPChannel
 from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 from zope.interface import implementer
@@ -299,10 +300,31 @@ class _Root:
         return self._pages.render(request) if pages else self._guard.render(request)
 
 
+class _Channel(HTTPChannel):
+    """Twisted's, which says nothing of a line that is too long."""
+
+    _refused = False
+
+    def dataReceived(self, data: bytes) -> None:
+        """Octets of requests."""
+        if not self._refused:
+            super().dataReceived(data)  # type: ignore[no-untyped-call]
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        """Say so, and close the connection."""
+        self._refused = True
+        text = f"a line of the request has more than {self.MAX_LENGTH} octets\n"
+        head = f"HTTP/1.1 414 URI Too Long\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
+        transport: Any = self.transport
+        transport.write((head + text).encode())
+        self.loseConnection()  # type: ignore[no-untyped-call]
+
+
 class _Site(Site):
     """Twisted's site, which logs no requests; changes are logged elsewhere."""
 
     noisy = False
+    protocol: Any = _Channel
     requestFactory = _Request
 
     def __init__(self, resource: Any, **options: Any) -> None:

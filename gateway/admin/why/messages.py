@@ -343,7 +343,7 @@ def absent_causes(broker: Broker, id: str, seq: int) -> Iterator[Cause]:
             f"No message has this id yet: the last that this broker has accepted is number {broker.last_seq}.",
             {"last": broker.last_seq},
         )
-    elif not seq and id.startswith("ID-"):
+    elif not seq and id.startswith("ID-") and not id.startswith(broker.numbering.prefix):
         yield Cause(
             CauseKind.OTHER_BROKER,
             f"Another broker has made this id: those of this one begin with {quoted(broker.numbering.prefix)}.",

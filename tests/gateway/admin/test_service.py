@@ -565,6 +565,14 @@ async def test_a_request_too_many_is_told_so_and_when_to_come_again(
 
 
 @on_reactor
+async def test_a_line_that_is_too_long_is_answered() -> None:
+    async with running() as admin:
+        refused = await ask(admin.port, "GET", f"/v1/why/message?id={'x' * 100_000}")
+        assert refused.status == 414
+        assert (await ask(admin.port, "GET", "/v1")).status == 200
+
+
+@on_reactor
 async def test_strangers_requests_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "MOST_REQUESTS", 2)
     checked: list[Deferred[Identity | None]] = []

@@ -173,7 +173,7 @@ def test_times_and_delays(stepped: Stepped, properties: Any, due: int) -> None:
         ({CRON: "* * * *"}, "five fields are expected"),
         ({CRON: "0 0 30 2 *"}, "there is no such day"),
         ({CRON: "61 * * * *"}, "minute '61' is not within 0-59"),
-        ({DELAY: "1" * 30}, "a whole number is expected"),
+        ({DELAY: "1" * 30}, "is invalid: expected 0 to"),
     ],
 )
 def test_what_cannot_be_read_is_refused(stepped: Stepped, properties: Any, sentence: str) -> None:
