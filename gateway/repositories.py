@@ -21,6 +21,7 @@ from gateway.exit_codes import StartRefused
 from gateway.instance.layout import Layout
 from gateway.instance.settings import Settings, SettingsError
 from gateway.reactor.clocks import wall_clock
+from gateway.stomp.settings import CONNECT_TIMEOUT
 
 _log: Final = Logger(namespace="gateway.repositories")
 
@@ -81,7 +82,9 @@ def _directory(reactor: Any, etc: Path, settings: Settings) -> Repository:
             servers=" ".join(options.servers),
             name=declared.ENCRYPTED.name,
         )
-    return DirectoryUsers(reactor, options, settings[broker_settings.LOGINS_WAITING])
+    # The client is to hear why before its time is over.
+    within_s = 0.9 * settings[CONNECT_TIMEOUT]
+    return DirectoryUsers(reactor, options, settings[broker_settings.LOGINS_WAITING], within_s)
 
 
 def _is_here(place: str) -> bool:

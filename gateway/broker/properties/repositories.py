@@ -121,8 +121,8 @@ GROUP_FILTER: Final = Setting(f"{_LDAP}.grpfilter", Text(), "", "A filter that g
 TIMEOUT: Final = Setting(
     f"{_LDAP}.timeout",
     Duration("seconds", 1),
-    280,
-    "How long the directory may take for one answer",
+    3,
+    "How long a server of the directory may take for a connection, and for each answer, before the next is asked",
 )
 ENCRYPTED: Final = Setting(
     f"{_LDAP}.ssl.enabled", Boolean(), False, "Whether the directory speaks TLS (ldaps)"
@@ -194,7 +194,7 @@ class DirectoryOptions:
     :param gid_attribute: has a group's name.
     :param member_attribute: has the distinguished names of a group's members.
     :param group_filter: groups match this, too; empty: all.
-    :param timeout_s: for one answer.
+    :param timeout_s: for a connection, and for each answer.
     :param tls: whether it speaks TLS.
     :param authorities: certificates that are trusted then; None: those that the system trusts.
     """
@@ -211,7 +211,7 @@ class DirectoryOptions:
     gid_attribute: str = "cn"
     member_attribute: str = "member"
     group_filter: str = ""
-    timeout_s: int = 10
+    timeout_s: int = 3
     tls: bool = False
     authorities: Path | None = None
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -22,6 +24,7 @@ from gateway.messaging.provider import Credentials
 from tests.conformance.client import Client
 from tests.crash.waiting import until
 from tests.gateway_process import HOST, Certificates, GatewayProcess, free_port
+from tests.logged import logged_lines
 from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
@@ -192,6 +195,69 @@ class Asked:
 
 
 _UNKNOWN: Final = "unknown user or wrong passcode"
+_SILENT: Final = "the directory does not answer"
+
+
+class Front:
+    """Stands before a directory, silent until it is to answer.
+
+    :param drips: an octet of an answer that does not end comes each tenth of a second.
+    """
+
+    def __init__(self, directory: Directory, *, drips: bool = False) -> None:
+        self.answers = False
+        self._directory: Final = directory
+        self._drips: Final = drips
+        self._listener: Final = socket.create_server((HOST, 0))
+        self.place: Final = f"{HOST}:{self._listener.getsockname()[1]}"
+        self._sockets: Final[list[socket.socket]] = []
+        self._start(self._accept)
+
+    def _start(self, run: Any, *arguments: Any) -> None:
+        threading.Thread(target=run, args=arguments, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._sockets.append(client)
+            if self.answers:
+                server = socket.create_connection((HOST, self._directory.port))
+                self._sockets.append(server)
+                self._start(self._pump, client, server)
+                self._start(self._pump, server, client)
+            elif self._drips:
+                self._start(self._drip, client)
+
+    @staticmethod
+    def _pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while octets := source.recv(65536):
+                target.sendall(octets)
+            target.shutdown(socket.SHUT_WR)
+
+    @staticmethod
+    def _drip(client: socket.socket) -> None:
+        with suppress(OSError):
+            client.sendall(b"\x30\x84\x00\x10\x00\x00")
+            while True:
+                client.sendall(b"\x02")
+                time.sleep(0.1)
+
+    def close(self) -> None:
+        for each in (self._listener, *self._sockets):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+
+@pytest.fixture
+def front(directory: Directory) -> Iterator[Front]:
+    found = Front(directory)
+    yield found
+    found.close()
 
 
 @on_reactor
@@ -251,7 +317,7 @@ async def test_tls_is_verified(directory: Directory, certificates: Certificates)
     trusting = directory.options(**tls, authorities=certificates.ca)
     assert isinstance(await Asked(trusting).login("alice", "sesame"), Principal)
     told = await Asked(directory.options(**tls)).login("alice", "sesame")
-    assert told == "the directory cannot be asked now"
+    assert told == _SILENT
 
 
 @on_reactor
@@ -260,9 +326,71 @@ async def test_another_server_stands_in(directory: Directory) -> None:
     found = await Asked(directory.options(servers=servers)).login("alice", "sesame")
     assert isinstance(found, Principal)
     none = directory.options(servers=servers[:1])
-    assert await Asked(none).login("alice", "sesame") == "the directory cannot be asked now"
+    assert await Asked(none).login("alice", "sesame") == _SILENT
     wrong = directory.options(password="wrong")
     assert await Asked(wrong).login("alice", "sesame") == "the directory cannot be asked now"
+
+
+@on_reactor
+async def test_a_server_that_hangs_is_asked_last(directory: Directory, front: Front) -> None:
+    servers = (front.place, f"{HOST}:{directory.port}")
+    users = DirectoryUsers(reactor, directory.options(servers=servers, timeout_s=1), 100)
+    alice = Credentials("alice", "sesame", HOST)
+    with logged_lines(lambda event: front.place in str(event)) as lines:
+        began = time.monotonic()
+        # More than there are threads; the first four find out.
+        outcomes = await DeferredList([users.authenticate(alice) for _ in range(8)])
+        assert [good for good, _ in outcomes] == [True] * 8
+        assert 1 <= time.monotonic() - began < 2.5
+        began = time.monotonic()
+        await users.authenticate(alice)
+        assert time.monotonic() - began < 0.9
+    users.close()
+    (line,) = lines
+    assert "does not answer" in line
+
+
+@on_reactor
+async def test_a_server_that_hung_is_found_to_be_well(directory: Directory, front: Front) -> None:
+    options = directory.options(servers=(front.place, f"{HOST}:{directory.port}"), timeout_s=1)
+    users = DirectoryUsers(reactor, options, 100, rest_s=0)
+    alice = Credentials("alice", "sesame", HOST)
+    with logged_lines(lambda event: front.place in str(event)) as lines:
+        await users.authenticate(alice)
+        front.answers = True
+        await users.authenticate(alice)
+        await users.authenticate(alice)
+        front.answers = False
+        await users.authenticate(alice)
+    users.close()
+    assert ["does not" in line for line in lines] == [True, False, True]
+    assert lines[1] == f"the directory {front.place} answers again"
+
+
+@pytest.mark.parametrize("drips", [False, True])
+@on_reactor
+async def test_a_login_ends_where_nothing_answers(directory: Directory, drips: bool) -> None:
+    front = Front(directory, drips=drips)
+    # The setting allows more than a login has.
+    options = directory.options(servers=(front.place,), timeout_s=280)
+    users = DirectoryUsers(reactor, options, 100, within_s=1.5)
+    alice = Credentials("alice", "sesame", HOST)
+    with logged_lines(lambda event: "directory" in str(event)) as lines:
+        began = time.monotonic()
+        outcomes = await DeferredList(
+            [users.authenticate(alice) for _ in range(8)], consumeErrors=True
+        )
+        assert time.monotonic() - began < 2.5
+        for _, failure in outcomes:
+            assert failure.value.reason == _SILENT  # type: ignore[attr-defined]
+    assert len(lines) == 1
+    # The threads are free again.
+    front.answers = True
+    began = time.monotonic()
+    await users.authenticate(alice)
+    assert time.monotonic() - began < 0.9
+    users.close()
+    front.close()
 
 
 @on_reactor
