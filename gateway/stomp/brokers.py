@@ -138,6 +138,8 @@ class Dialect:
     :param no_local: the header of SUBSCRIBE for no-local, "" for none.
     :param subscribe_headers: of each SUBSCRIBE of the pipeline's.
     :param queue_headers: of each SUBSCRIBE and SEND to a queue.
+    :param persistence_declares: ``persistent`` of SEND says whether its queue is durable, too. So it
+        is left out where a message is not persistent, which a SEND without it is not.
     :param dead_headers: of a NACK that declares a message dead.
     :param text_type: the header that tells text from bytes and its two values; None where bytes
         have a ``content-length`` and text has none.
@@ -192,6 +194,7 @@ class Dialect:
     no_local: str = "no-local"
     subscribe_headers: tuple[tuple[str, str], ...] = ()
     queue_headers: tuple[tuple[str, str], ...] = ()
+    persistence_declares: bool = False
     dead_headers: tuple[tuple[str, str], ...] = ()
     text_type: tuple[str, str, str] | None = None
     types_told: bool = True
@@ -286,6 +289,7 @@ RABBITMQ: Final = Dialect(
     no_local="",
     # Else its queues are exclusive to a connection, or gone with the last consumer.
     queue_headers=(("durable", "true"), ("auto-delete", "false"), ("exclusive", "false")),
+    persistence_declares=True,
     dead_headers=(("requeue", "false"),),
     types_told=False,
     own_ids="amqp-message-id",

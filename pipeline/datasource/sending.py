@@ -151,7 +151,9 @@ class Sending:
             if not 0 <= priority <= 9:
                 raise PipelineError(f"column priority: is {priority}, expected 0 to 9")
             headers.append(("priority", str(priority)))
-        headers.append(("persistent", "false" if row.get("persistent") is False else "true"))
+        persistent = row.get("persistent") is not False
+        if persistent or not self._dialect.persistence_declares:
+            headers.append(("persistent", "true" if persistent else "false"))
         for column, name in (("type", "type"), ("correlation_id", "correlation-id")):
             if (value := row.get(column)) is not None:
                 headers.append((name, value))

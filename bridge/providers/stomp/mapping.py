@@ -123,10 +123,9 @@ def to_headers(
         pairs += dialect.queue_headers
     if not dialect.prefixes:
         pairs.append(("destination-type", "ANYCAST" if kind is Kind.QUEUE else "MULTICAST"))
-    pairs += (
-        ("persistent", "true" if headers.persistent else "false"),
-        ("priority", str(headers.priority)),
-    )
+    if headers.persistent or not dialect.persistence_declares:
+        pairs.append(("persistent", "true" if headers.persistent else "false"))
+    pairs.append(("priority", str(headers.priority)))
     if message.expires:
         pairs.append(("expires", str(message.expires)))
         if dialect.relative_expiry:

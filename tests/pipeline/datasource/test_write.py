@@ -18,7 +18,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
 
-from gateway.stomp.brokers import ACTIVEMQ, GATEWAY, Dialect
+from gateway.stomp.brokers import ACTIVEMQ, GATEWAY, RABBITMQ, Dialect
 from gateway.stomp.wire import Frame, FrameParser, Limits, Version
 from pipeline.datasource.batch_reader import StompBrowser
 from pipeline.datasource.errors import OptionError
@@ -367,6 +367,20 @@ def test_what_a_row_becomes() -> None:
     }
     assert ours.head.headers == plain
     assert theirs.head.headers == {**plain, "amq-msg-type": "text", "content-length": "5"}
+
+
+@pytest.mark.parametrize(("persistent", "said"), [(True, "true"), (False, None)])
+def test_rabbitmq_is_not_told_to_make_a_queue_that_is_not_durable(
+    persistent: bool, said: str | None
+) -> None:
+    """To it ``persistent`` is the queue's, too."""
+    [made] = sent(
+        pa.RecordBatch.from_pylist(
+            [{"text": "a", "destination": "queue:b", "persistent": persistent}]
+        ),
+        RABBITMQ,
+    )
+    assert (made.head.headers.get("persistent"), made.head.headers["durable"]) == (said, "true")
 
 
 def test_a_map_in_another_order_is_the_same_message() -> None:

@@ -1,0 +1,88 @@
+"""A gateway in front of RabbitMQ, whose own clients use the same queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Final
+from uuid import uuid4
+
+import pytest
+
+from tests.conformance.client import Client
+from tests.gateway.front import behind
+from tests.gateway_process import GatewayProcess, free_port
+from tests.servers import rabbitmq
+
+pytestmark = pytest.mark.brokers
+
+#: In these, a SEND without ``persistent`` is not persistent.
+PROFILES: Final = ("activemq", "artemis", "rabbitmq")
+
+
+def _in_front(folder_of: pytest.TempPathFactory, factory: behind.Factory) -> GatewayProcess:
+    folder = folder_of.mktemp("front")
+    settings = behind.settings_for(folder, factory)
+    for profile in PROFILES:
+        listener = f"imq.bridge.stomp.listener.{profile}"
+        settings |= {f"{listener}.port": str(free_port()), f"{listener}.profile": profile}
+    return GatewayProcess(folder, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def by_stomp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with _in_front(tmp_path_factory, behind.rabbitmq_by_stomp()) as gateway:
+        yield gateway
+
+
+Connect = Callable[..., Client]
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    with ExitStack() as opened:
+
+        def connected(front: GatewayProcess, profile: str = "") -> Client:
+            listener = f"imq.bridge.stomp.listener.{profile}.port"
+            port = int(front.settings[listener]) if profile else front.port
+            client = opened.enter_context(closing(Client(port)))
+            client.connect("1.2")
+            return client
+
+        yield connected
+
+
+@pytest.fixture
+def own() -> Iterator[Client]:
+    """A client of RabbitMQ itself."""
+    with closing(Client(rabbitmq().port)) as client:
+        client.connect("1.2", host="/", login="guest", passcode="guest")
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    return uuid4().hex
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_is_not_persistent_goes_to_a_durable_queue(
+    by_stomp: GatewayProcess, connect: Connect, own: Client, name: str, profile: str
+) -> None:
+    own.subscribe(f"/queue/{name}")
+    client = connect(by_stomp, profile)
+    client.put(f"/queue/{name}", "a", "b")
+    client.put(f"/queue/{name}", "c", persistent="true")
+    came = own.messages(3)
+    assert [message.text for message in came] == ["a", "b", "c"]
+    assert ["persistent" in message for message in came] == [False, False, True]
+
+
+def test_what_is_not_persistent_makes_a_durable_queue(
+    by_stomp: GatewayProcess, connect: Connect, own: Client, name: str
+) -> None:
+    connect(by_stomp).put(f"/queue/{name}", "a", persistent="false")
+    client = connect(by_stomp)
+    client.put(f"/queue/{name}", "b")
+    own.subscribe(f"/queue/{name}")
+    assert [message.text for message in own.messages(2)] == ["a", "b"]
