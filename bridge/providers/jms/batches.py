@@ -44,6 +44,7 @@ Answers:
               resource manager, the error code or the kind of failure; text; u32 number of xids, and the xids
 10   unread   as 4, of a message that cannot be read: its head as far as that is known, in place of its body the bytes of it that the
               client shows, or none; then a text, the error of reading it
+11   refused  as 5, of a consumer that could not be opened
 ==== ======== ====================================================================================================================
 An *xid* is i32 format id, u8 length of the global id and the global id, u8 length of the branch
 qualifier and the qualifier.
@@ -121,11 +122,15 @@ class Arrived(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A consumer could not be opened, or has failed."""
+    """A consumer could not be opened, or has failed later.
+
+    :ivar refused: it could not be opened.
+    """
 
     consumer: int
     kind: int
     reason: str
+    refused: bool = False
 
 
 class Voided(NamedTuple):
@@ -305,8 +310,8 @@ def _other(code: int, payload: Payload) -> Answer:
             return Dropped(payload.number())
         case 3:
             return Finished(payload.number(), payload.kind(), payload.kind(), payload.text())
-        case 5:
-            return Ended(payload.number(), payload.kind(), payload.text())
+        case 5 | 11:
+            return Ended(payload.number(), payload.kind(), payload.text(), code == 11)
         case 6:
             return Voided()
         case 7:

@@ -160,6 +160,8 @@ class JMSSession:
         self._numbers = 0
         self._completions: dict[int, _Completion] = {}
         self._tags = 0
+        #: Why consumers could not be opened, until a completion tells it.
+        self._refusals: list[MessagingError] = []
         self._sent: list[Message] = []
         self._unsent: deque[tuple[Message, int]] = deque()
         self._unsent_octets = 0
@@ -379,15 +381,16 @@ class JMSSession:
                 self._relieve()
             case batches.Finished(tag, kind, index, reason):
                 self._finished(tag, kind, index, reason)
-            case batches.Ended(number, kind, reason):
+            case batches.Ended(number, kind, reason, refused):
                 consumer = self._consumers.pop(number, None)
                 if consumer is not None:
                     connection = self._connection
-                    consumer.ended(
-                        of_consuming(
-                            kind, reason, consumer.spec, connection.username, connection.client_id
-                        )
+                    error = of_consuming(
+                        kind, reason, consumer.spec, connection.username, connection.client_id
                     )
+                    if refused:
+                        self._refusals.append(error)
+                    consumer.ended(error)
             case batches.Voided():
                 if self._voiding:
                     self._voiding -= 1
@@ -421,7 +424,11 @@ class JMSSession:
                 self._unqueued()
             self._relieve()
         if kind < 0:
-            completion.done(None)
+            told = None
+            if not (completion.commit or completion.rollback):
+                # Java does one after the other, so these were asked for before it.
+                told, self._refusals = next(iter(self._refusals), None), []
+            completion.done(told)
             return
         refused = completion.sent[index] if 0 <= index < len(completion.sent) else None
         destination = refused.headers.destination if refused is not None else None

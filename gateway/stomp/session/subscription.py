@@ -135,6 +135,7 @@ class Subscription:
         "is_unread",
         "number",
         "outstanding",
+        "receipt",
         "session",
         "spec",
         "transacted",
@@ -233,6 +234,8 @@ class Subscription:
         self._most = most
         self._holds = Hold.STARTING
         self._running = False
+        #: What its SUBSCRIBE has asked a RECEIPT by, until that is due.
+        self.receipt: str | None = None
         #: Headers of its SUBSCRIBE that mean nothing here.
         self.unused: tuple[str, ...] = ()
         self.consumer: Consumer
@@ -262,6 +265,11 @@ class Subscription:
         if self._running:
             self._running = False
             self.consumer.stop()
+
+    def begin(self) -> None:
+        """Its RECEIPT is on its way: deliver."""
+        self.receipt = None
+        self.free(Hold.STARTING)
 
     def free(self, reason: Hold) -> None:
         """``reason`` stands no longer."""
@@ -511,7 +519,7 @@ class Subscription:
             self.consumer.close(requeue)
 
     def _failed(self, error: MessagingError) -> None:
-        self._fail(error, None)
+        self._fail(error, self.receipt)
 
 
 def _outstanding(order: DeliveryOrder | None) -> Outstanding:

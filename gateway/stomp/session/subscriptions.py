@@ -287,11 +287,13 @@ class Subscriptions:
         self.by_number[subscription.number] = subscription
         if self._holds:
             subscription.hold(self._holds)
-        ticket = self._receipts.open(receipt, lambda: subscription.free(Hold.STARTING))
+        ticket = self._receipts.open(receipt, subscription.begin)
         if receipt is None or (subscription.transacted and subscription.spec.durable_name is None):
             # Nothing of it is kept, and what the transaction holds is not this frame's.
             self._receipts.release(ticket)
         else:
+            # A provider may refuse the subscription before it answers that.
+            subscription.receipt = receipt
             subscription.session.completion(self._receipts.completing(ticket, receipt))
 
     def _id_of(self, id: str | None, destination: str) -> str:

@@ -151,6 +151,23 @@ def test_a_broker_that_is_away_is_told_at_the_frame_that_needs_it(
     until_logged(divided, "Connection refused")
 
 
+def test_a_subscription_that_the_broker_refuses_has_no_receipt(
+    tmp_path: Path, connect: Connect, name: str
+) -> None:
+    with behind.in_front_of(tmp_path, behind.stub_by_jms()) as gateway:
+        durable = {"durable-subscriber-name": "d", "destination": f"/topic/{name}"}
+        for headers, why in (
+            ({"selector": "bad", "destination": f"/queue/{name}"}, "selector"),
+            (durable, "topics have nothing here"),
+        ):
+            client = connect(gateway, **{"client-id": name})
+            client.send("SUBSCRIBE", {**headers, "id": "s", "receipt": "r"})
+            error = client.expect("ERROR")
+            assert why in error["message"]
+            assert error["receipt-id"] == "r"
+            client.close()
+
+
 # --- who may do what
 
 

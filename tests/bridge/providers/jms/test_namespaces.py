@@ -336,7 +336,11 @@ async def test_what_java_throws_is_told_in_errors_of_the_seam(classes: Path) -> 
     session = connection.session(Mode.CLIENT)
     failed: Deferred[Exception] = Deferred()
     session.consumer(ConsumerSpec(Queue("q"), selector="bad"), lambda *_: None, failed.callback)
+    assert isinstance(await told(session.completion), InvalidSelector)
     assert isinstance(await failed, InvalidSelector)
+    # It is told once, and the session goes on.
+    session.consumer(ConsumerSpec(Queue("q")), lambda *_: None, not_lost)
+    assert await told(session.completion) is None
     await connection.close()
 
 

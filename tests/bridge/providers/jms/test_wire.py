@@ -260,7 +260,13 @@ answers = st.one_of(
         st.integers(-1, 2**30),
         st.text(max_size=20),
     ),
-    st.builds(batches.Ended, st.integers(0, 2**31), st.integers(0, 20), st.text(max_size=20)),
+    st.builds(
+        batches.Ended,
+        st.integers(0, 2**31),
+        st.integers(0, 20),
+        st.text(max_size=20),
+        st.booleans(),
+    ),
     st.builds(batches.Voided),
     st.builds(batches.Note, st.text(max_size=20)),
     st.builds(batches.Shown, st.integers(0, 2**31)),
@@ -320,8 +326,8 @@ def as_java_writes(answer: batches.Answer) -> bytes:
                 ">BIqIII", code, consumer, key, attempts, len(head), len(message.body)
             )
             return lengths + head + message.body + why
-        case batches.Ended(consumer, kind, reason):
-            return struct.pack(">BIi", 5, consumer, kind) + sized(reason)
+        case batches.Ended(consumer, kind, reason, refused):
+            return struct.pack(">BIi", 11 if refused else 5, consumer, kind) + sized(reason)
         case batches.Voided():
             return b"\6"
         case batches.Note(text):
@@ -365,5 +371,5 @@ def test_answers_come_back_as_java_writes_them(given: list[batches.Answer]) -> N
 
 
 def test_an_unknown_answer_is_refused() -> None:
-    with pytest.raises(ValueError, match="answer 11 at octet 1 is unknown"):
-        list(batches.answers(b"\6\x0b"))
+    with pytest.raises(ValueError, match="answer 12 at octet 1 is unknown"):
+        list(batches.answers(b"\6\x0c"))

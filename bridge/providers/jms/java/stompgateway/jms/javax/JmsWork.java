@@ -300,7 +300,7 @@ final class JmsWork extends SessionWork {
             }
             open(wanted, own == null ? shared() : own, own != null);
         } catch (JMSException | Failure | RuntimeException | LinkageError error) {
-            ended(wanted.id, error);
+            refused(wanted.id, error);
             try {
                 if (own != null) {
                     own.close();

@@ -134,9 +134,18 @@ abstract class SessionWork implements Work {
         receivers.put(wanted.id, receiver);
     }
 
+    /** A consumer could not be opened: who asks next whether all before is done is told, too. */
+    final void refused(int id, Throwable error) {
+        ended(11, id, error);
+    }
+
     final void ended(int id, Throwable error) {
+        ended(5, id, error);
+    }
+
+    private void ended(int code, int id, Throwable error) {
         Failure told = Failures.of(error);
-        out.u8(5).u32(id).u32(told.kind()).text(told.getMessage());
+        out.u8(code).u32(id).u32(told.kind()).text(told.getMessage());
     }
 
     /** Answer what is wrong, if anything. */

@@ -164,7 +164,7 @@ final class XaWork extends SessionWork {
         try {
             open(wanted, session, false);
         } catch (JMSException | Failure | RuntimeException | LinkageError error) {
-            ended(wanted.id, error);
+            refused(wanted.id, error);
         }
     }
 
