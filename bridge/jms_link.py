@@ -279,7 +279,7 @@ class JMSLink:
         kinds = (None, None) if endpoints is None else endpoints.kinds
         doing, doing_since_ms = (Doing.NOTHING, 0) if endpoints is None else endpoints.doing
         transaction, transaction_state = ("", "") if endpoints is None else endpoints.transaction
-        stalled = self._state is LinkState.STARTED and self._watchdog.stalled
+        stalled = self._watchdog.stalled
         waiting = self._lag.waiting(0 if endpoints is None else endpoints.in_flight)
         return LinkStatus(
             bridge=self._bridge.name,
@@ -295,6 +295,7 @@ class JMSLink:
                 config.target.connection_factory.ref_name, kinds[1], config.target.destination
             ),
             since_ms=self._watchdog.since_ms if stalled else self._since_ms,
+            connected=self._state in (LinkState.STARTED, LinkState.PAUSING),
             last_error=self._error,
             last_error_ms=self._error_ms,
             # What is over is not reported.
@@ -380,7 +381,9 @@ class JMSLink:
         else:
             self._stall.stop()
         if state is LinkState.STARTED:
-            self._watchdog.watch()
+            self._watchdog.connected()
+        elif state is LinkState.RETRYING:
+            self._watchdog.lost()
         else:
             self._watchdog.stop()
         if state not in _PASSING:

@@ -62,7 +62,7 @@ STALLED: Final = Setting(
     "imq.bridge.NAME.stalled",
     Duration("seconds", 0),
     60,
-    "Time after which a link of the bridge that has something waiting and has moved nothing is STALLED; 0 is never. Read when the bridge is started",
+    "Time after which a link of the bridge that has something waiting and has moved nothing is STALLED, also where it was connected anew meanwhile; 0 is never. Read when the bridge is started",
 )
 
 #: Every one of them, in the order of the reference.

@@ -36,7 +36,7 @@ class LinkState(Enum):
     STARTING = "STARTING"
     #: It moves messages.
     STARTED = "STARTED"
-    #: It is STARTED, something waits, and it has moved nothing for a while.
+    #: Something waits, and it has moved nothing for a while, though it is or was connected.
     STALLED = "STALLED"
     #: It has lost a provider or never had it, and waits to try again or tries.
     RETRYING = "RETRYING"
@@ -159,6 +159,7 @@ class LinkStatus:
     :param source: ``CFREF:KIND:queue:NAME``; KIND is D, P or S, and empty until connected.
     :param target: the same, or ``CFREF:KIND:AS_SOURCE``.
     :param since_ms: when it entered its state, epoch milliseconds, as all that end in ``_ms``.
+    :param connected: whether it has its connections. One that is STALLED may have lost them.
     :param last_error: the last failure's text, "" without one.
     :param last_error_ms: when that was, 0 for never.
     :param attempt: how many attempts in a row have failed.
@@ -215,3 +216,4 @@ class LinkStatus:
     max_bytes_rate: int = 0
     paced: bool = False
     paced_s: float = 0.0
+    connected: bool = False

@@ -36,7 +36,7 @@ class Watched:
             lambda: int(self.clock.seconds() * 1000),
             log,
         )
-        self.dog.watch()
+        self.dog.connected()
 
     def _look(self) -> Deferred[None]:
         self.looks += 1
@@ -87,6 +87,70 @@ def test_a_source_is_not_looked_at_while_messages_move() -> None:
         link.moved += 1
         link.later(1)
     assert link.looks == 0
+
+
+def test_the_time_counts_over_connections_that_move_nothing() -> None:
+    link = Watched()
+    for _ in range(3):
+        # Never connected for as long as the time.
+        link.later(15)
+        link.dog.lost()
+        link.later(4)
+        link.dog.connected()
+    assert link.dog.stalled
+    assert link.dog.since_ms == 20_000
+    assert link.lines().count("STALLED") == 1
+    link.dog.lost()
+    link.later(30)
+    assert link.dog.stalled
+
+
+def test_it_is_found_while_it_tries_again_too() -> None:
+    link = Watched()
+    link.later(15)
+    link.dog.lost()
+    link.later(10)
+    assert link.dog.stalled
+
+
+def test_one_whose_broker_is_away_is_not_stalled() -> None:
+    link = Watched()
+    for _ in range(3):
+        link.later(5)
+        link.moved += 1
+    link.later(7)
+    link.dog.lost()
+    link.later(100)
+    assert not link.dog.stalled
+    # It is back, and the link has moved nothing yet.
+    link.dog.connected()
+    link.later(4)
+    link.moved += 1
+    link.later(10)
+    assert "STALLED" not in link.lines()
+
+
+def test_one_that_is_connected_and_lost_at_once_is_stalled() -> None:
+    link = Watched()
+    for _ in range(25):
+        link.dog.lost()
+        link.later(1)
+        link.dog.connected()
+    assert link.dog.stalled
+
+
+def test_it_is_not_stalled_any_more_when_nothing_waits() -> None:
+    link = Watched()
+    link.later(21)
+    assert link.dog.stalled
+    # A source that has been lost says nothing.
+    link.waiting = -1
+    link.later(30)
+    assert link.dog.stalled
+    link.waiting = 0
+    link.later(6)
+    assert not link.dog.stalled
+    assert "as nothing waits" in link.lines()
 
 
 def test_one_that_does_not_run_is_not_stalled() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from tests.gateway_process import HOST, GatewayProcess, free_port
+from tests.why.mute_peer import MutePeer
 from tests.why.scenes import Scene
 
 LINK = """\
@@ -24,6 +26,7 @@ LINKS = (
     ("wrong", "stranger", "here", ""),
     ("idle", "here", "here", ""),
     ("full", "here", "here", ""),
+    ("mute", "here", "mute", 'quality-of-service="DUPLICATES_OK"'),
 )
 
 
@@ -40,7 +43,7 @@ SPARE = (
 )
 
 
-def _bridge(port: int) -> str:
+def _bridge(port: int, mute: int) -> str:
     links = "".join(
         LINK.format(
             name=name,
@@ -57,18 +60,27 @@ def _bridge(port: int) -> str:
     return (
         f'<jmsbridge name="moves">{first}<connection-factory ref-name="here"/>'
         f'<connection-factory ref-name="there" lookup-name="stomp://{HOST}:{port}" connect-attempts="-1" connect-attempt-interval-in-seconds="1"/>'
+        f'<connection-factory ref-name="mute" lookup-name="stomp://{HOST}:{mute}" connect-attempts="-1" connect-attempt-interval-in-seconds="1">'
+        '<property name="stomp.receipt-timeout" value="3"/></connection-factory>'
         '<connection-factory ref-name="stranger" username="guest" password="wrong"/>'
         f'{last}<destination ref-name="out" name="out" type="queue"/><destination ref-name="full.out" name="full.out" type="queue"/></jmsbridge>'
     )
 
 
 @pytest.fixture(scope="session")
-def _scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def mute() -> Iterator[MutePeer]:
+    """The target of the link of that name."""
+    with closing(MutePeer()) as peer:
+        yield peer
+
+
+@pytest.fixture(scope="session")
+def _scene(tmp_path_factory: pytest.TempPathFactory, mute: MutePeer) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("why")
     spare = folder / "spare.xml"
     spare.write_text(SPARE)
     file = folder / "moves.xml"
-    file.write_text(_bridge(free_port()))
+    file.write_text(_bridge(free_port(), mute.port))
     # It has a password.
     file.chmod(0o600)
     gateway = GatewayProcess(

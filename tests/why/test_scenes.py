@@ -9,6 +9,7 @@ import uuid
 import pytest
 
 from tests.conformance.client import Client
+from tests.why.mute_peer import MutePeer
 from tests.why.scenes import Scene, name, parsed, until
 
 
@@ -678,6 +679,38 @@ def test_a_link_that_is_stalled(scene: Scene) -> None:
     scene.run("imqcmd update dst -t q -n full.out -o maxNumMsgs=-1")
     until(lambda: "link full: moves messages again" in scene.gateway.log)
     assert scene.link("full", "NOTHING_WAITS")["figures"]["moved"] == 3
+
+
+def test_a_link_whose_target_lets_it_in_and_answers_nothing(scene: Scene, mute: MutePeer) -> None:
+    scene.put("/queue/mute.in", "1", "2", "3")
+    first = scene.link("mute", "NO_ANSWER")
+    assert "3 messages on their way" in first["sentence"]
+    cause = scene.link("mute", "LINK_STALLED")
+    assert "to take what it sends" in cause["sentence"]
+    began = mute.connections
+    phases = set()
+
+    def again() -> bool:
+        # It is called stalled in each phase, from now on.
+        [link] = scene.admin.get("/v1/links/moves/mute")["links"]
+        assert link["state"] == "STALLED"
+        phases.add(link["connected"])
+        [told] = [
+            each["sentence"]
+            for each in scene.ask("link", bridge="moves", link="mute")["causes"]
+            if each["kind"] == "LINK_STALLED"
+        ]
+        assert "is connected and stalled" in told or "has lost its connection again" in told
+        return mute.connections > began and link["connected"]
+
+    until(again)
+    assert phases == {True, False}
+    # Each line is in the log of the bridge as well.
+    [line] = {line for line in scene.gateway.log.splitlines() if "link mute is STALLED" in line}
+    assert "3 messages wait" in line
+    mute.answers = True
+    until(lambda: "link mute: moves messages again" in scene.gateway.log)
+    assert scene.link("mute", "NOTHING_WAITS")["figures"]["moved"] == 3
 
 
 def test_the_bridge_is_paused(scene: Scene) -> None:

@@ -57,6 +57,11 @@ def _waits(status: LinkStatus) -> str:
     return f"; {counted(status.waiting)} {some(status.waiting, 'waits', 'wait')} at its source"
 
 
+def _next_try(status: LinkStatus, now_ms: int) -> str:
+    wait_ms = status.next_try_ms - now_ms
+    return f"tries again in {span(wait_ms)}" if wait_ms > 0 else "tries again now"
+
+
 def bridge_cause(link: LinkFacts) -> Cause | None:
     """Return that the bridge of a link is paused, and the link with it."""
     status = link.status
@@ -129,11 +134,7 @@ def state_cause(link: LinkFacts, now_ms: int) -> Cause | None:
         sentence = f"{name} has given up {since}{error}{waits}"
         advice = "Mend that, and start it again:"
     elif kind is CauseKind.LINK_WAITING:
-        next_try = (
-            f", and tries again in {span(status.next_try_ms - now_ms)}"
-            if status.next_try_ms
-            else ""
-        )
+        next_try = f", and {_next_try(status, now_ms)}" if status.next_try_ms else ""
         attempts = f" after {counted(status.attempt, 'attempt')}" if status.attempt else ""
         sentence = f"{name} is not connected {since}{attempts}{next_try}{error}{waits}"
         advice = "Bring the broker at the other end back, or correct its connection factory; see how it goes:"
@@ -172,7 +173,9 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
         if paused is not None and paused != by_state:
             yield paused
     elif status.state is LinkState.STALLED:
-        yield stall_cause(status)
+        yield stall_cause(status, now_ms)
+    elif (unanswered := answer_cause(status, now_ms)) is not None:
+        yield unanswered
     elif status.paced:
         yield pace_cause(status)
     name = _named(status)
@@ -268,30 +271,71 @@ def _balance_causes(status: LinkStatus, name: str) -> Iterator[Cause]:
         )
 
 
-def stall_cause(status: LinkStatus) -> Cause:
-    """Return why a link is stalled."""
-    waits = counted(max(status.waiting, status.in_flight))
+def stall_cause(status: LinkStatus, now_ms: int) -> Cause:
+    """Return why a link is stalled, connected or not."""
+    count = max(status.waiting, status.in_flight)
+    waits = f"{counted(count)} {some(count, 'waits', 'wait')}"
     last = (
         f"nothing was moved since {moment(status.last_transfer_ms)}"
         if status.last_transfer_ms
         else "nothing was moved yet"
     )
-    doing = _WAITS_FOR[status.doing]
     error = f"; its last failure: {_failure(status)}" if status.last_error else ""
     name = _named(status)
+    figures: dict[str, int | float | str] = {
+        "waiting": status.waiting,
+        "in_flight": status.in_flight,
+        "connected": int(status.connected),
+        "doing": status.doing.value,
+        "doing_since_ms": status.doing_since_ms,
+    }
+    if status.connected:
+        sentence = f"{name} is connected and stalled: {waits}, {last}, and it waits for {_WAITS_FOR[status.doing]} since {moment(status.doing_since_ms)}{error}."
+        advice = "Make room at that broker, or restart it if it hangs; the link goes on by itself. To connect anew:"
+        remedy = _order(status, "stop")
+    else:
+        sentence = f"{name} is stalled, and has lost its connection again: {waits}, {last}, and it {_next_try(status, now_ms)}{error}."
+        advice = "Make room at that broker, or restart it if it hangs; the link goes on by itself. See how it goes:"
+        remedy = command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name)
     return Cause(
         CauseKind.LINK_STALLED,
-        f"{name[0].upper()}{name[1:]} is connected and stalled: {waits} {some(max(status.waiting, status.in_flight), 'waits', 'wait')}, {last}, and it waits for {doing} since {moment(status.doing_since_ms)}{error}.",
+        f"{sentence[0].upper()}{sentence[1:]}",
+        figures,
+        advice,
+        remedy,
+        status.since_ms,
+        max(0, status.waiting),
+    )
+
+
+#: Milliseconds without an answer that are worth a word.
+_SLOW_MS = 1000
+_ASKING = (Doing.SENDING, Doing.ACKNOWLEDGING, Doing.BURYING, Doing.TRANSFORMING)
+
+
+def answer_cause(status: LinkStatus, now_ms: int) -> Cause | None:
+    """Return that a batch has had no answer for a while, or None."""
+    since_ms = max(status.doing_since_ms, status.last_transfer_ms)
+    if (
+        status.state is not LinkState.STARTED
+        or status.doing not in _ASKING
+        or not status.in_flight
+        or now_ms - since_ms < _SLOW_MS
+    ):
+        return None
+    name = _named(status)
+    return Cause(
+        CauseKind.NO_ANSWER,
+        f"{name[0].upper()}{name[1:]} has {counted(status.in_flight)} on {some(status.in_flight, 'its', 'their')} way, and has waited for {_WAITS_FOR[status.doing]}, without an answer, for {span(now_ms - since_ms)}.",
         {
-            "waiting": status.waiting,
             "in_flight": status.in_flight,
             "doing": status.doing.value,
-            "doing_since_ms": status.doing_since_ms,
+            "silent_ms": now_ms - since_ms,
         },
-        "Make room at that broker, or restart it if it hangs; the link goes on by itself. To connect anew:",
-        _order(status, "stop"),
-        status.doing_since_ms,
-        max(0, status.waiting),
+        f"Look at that broker: it may be full, or hang. After imq.bridge.{status.bridge}.stalled seconds the link is STALLED; see how it goes:",
+        command("imqbridgemgr", "query", "link", "-bn", status.bridge, "-ln", status.name),
+        since_ms,
+        status.in_flight,
     )
 
 
@@ -356,7 +400,9 @@ def link_causes_of(facts: Facts, destination: Destination) -> Iterator[Cause]:
             continue
         cause = state_cause(link, facts.now_ms)
         if link.status.state is LinkState.STALLED:
-            cause = stall_cause(link.status)
+            cause = stall_cause(link.status, facts.now_ms)
+        elif (unanswered := answer_cause(link.status, facts.now_ms)) is not None:
+            cause = unanswered
         elif link.source == destination and link.status.paced:
             cause = pace_cause(link.status)
         if cause is None:

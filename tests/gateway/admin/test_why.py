@@ -210,6 +210,44 @@ def test_a_failure_that_is_a_sentence_ends_in_one_full_stop(
     assert all(sentence.endswith("lost.") for sentence in sentences.values())
 
 
+def test_a_stalled_link_that_has_lost_its_connection_says_when_it_tries_again() -> None:
+    link = status(LinkState.STALLED, next_try_ms=9000, attempt=2, last_error="no RECEIPT")
+    first, *_ = link_causes(LinkFacts(link), 5000)
+    assert first.kind is CauseKind.LINK_STALLED
+    assert "has lost its connection again" in first.sentence
+    assert "tries again in 4.0 s; its last failure: no RECEIPT." in first.sentence
+
+
+@pytest.mark.parametrize(
+    ("doing", "told"),
+    [
+        (Doing.SENDING, "for its target to take what it sends, without an answer, for 12 s"),
+        (Doing.ACKNOWLEDGING, "for its source to confirm"),
+    ],
+)
+def test_a_batch_that_has_no_answer_is_told_before_the_link_is_stalled(
+    doing: Doing, told: str
+) -> None:
+    link = LinkFacts(status(LinkState.STARTED, doing=doing, in_flight=20))
+    first, *_ = link_causes(link, 13_000)
+    assert first.kind is CauseKind.NO_ANSWER
+    assert "has 20 messages on their way" in first.sentence
+    assert told in first.sentence
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"doing": Doing.RECEIVING, "in_flight": 20},
+        {"doing": Doing.SENDING, "in_flight": 0},
+        {"doing": Doing.SENDING, "in_flight": 20, "last_transfer_ms": 12_900},
+    ],
+)
+def test_a_link_that_is_answered_is_not_said_to_wait(given: dict[str, Any]) -> None:
+    link = LinkFacts(status(LinkState.STARTED, **given))
+    assert CauseKind.NO_ANSWER not in {cause.kind for cause in link_causes(link, 13_000)}
+
+
 def test_a_link_that_runs_and_has_failed_lately() -> None:
     link = status(LinkState.STARTED, last_error="the target refused it", last_error_ms=2000)
     causes = {cause.kind: cause for cause in link_causes(LinkFacts(link), 5000)}
