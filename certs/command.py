@@ -40,7 +40,9 @@ from certs.revocations import difference
 
 PROGRAM: Final = "imqkeytool"
 DEFAULT_INSTANCE: Final = "imqbroker"
-_RELOAD: Final = "A running server reads it when it gets SIGHUP."
+_RELOAD: Final = (
+    "A running server reads it within a minute (imq.tls.watch), or when it gets SIGHUP."
+)
 _WARN_DAYS: Final = 30
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
