@@ -56,9 +56,14 @@ def test_a_journey_says_where_it_is_and_where_it_was(pages: Pages, served: Serve
         assert "act/move-msg" not in pages.browser.run("document.documentElement.outerHTML")
         sender.ack(frame)
         sender.sync()
-    # The journal can be read when the segment with it is whole.
-    told = '<th scope="row">acknowledged</th>'
-    until(lambda: told in page(served, "journey", id=id), "the journal says nothing")
+    # The journal can be read when the segments with it are whole.
+    told = [f'<th scope="row">{step}</th>' for step in ("acknowledged", "deleted")]
+
+    def read() -> bool:
+        text = page(served, "journey", id=id)
+        return all(each in text for each in told)
+
+    until(read, "the journal does not say all")
     pages.go(f"/console/journey?id={id}")
     steps = pages.browser.run(
         "[...document.querySelectorAll('tbody th')].map((one) => one.innerText)"
