@@ -171,7 +171,7 @@ class JMSLink:
         self._begun = 0
         self._throughput.as_info = bridge.log_message_transfer
         self._state = LinkState.STOPPED if config.enabled else LinkState.UNINITIALIZED
-        self._since_ms = self._now_ms()
+        self._since_ms = self._loaded_ms = self._now_ms()
         self._settled: list[Deferred[None]] = []
         #: What ended the last attempt or run, and when.
         self._error = ""
@@ -295,6 +295,7 @@ class JMSLink:
                 config.target.connection_factory.ref_name, kinds[1], config.target.destination
             ),
             since_ms=self._watchdog.since_ms if stalled else self._since_ms,
+            loaded_ms=self._loaded_ms,
             connected=self._state in (LinkState.STARTED, LinkState.PAUSING),
             last_error=self._error,
             last_error_ms=self._error_ms,

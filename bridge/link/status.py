@@ -167,7 +167,7 @@ class LinkStatus:
     :param in_flight: messages received and not yet acknowledged.
     :param doing: what it waits for.
     :param doing_since_ms: since when.
-    :param last_transfer_ms: when the last message was moved, 0 for never.
+    :param last_transfer_ms: when the last message was moved, 0 where none was since it was loaded.
     :param lag_ms: the age of the oldest message that waits at the source, by its JMSTimestamp, in
         milliseconds, messages under way included; 0 when none waits, -1 when unknown.
     :param waiting: how many messages wait at the source, those under way included; -1 when unknown.
@@ -179,6 +179,8 @@ class LinkStatus:
     :param paced_s: seconds that it has waited for its rates since it was made.
     :param balance: what became of the messages that it took, beyond the process; and
     :param difference: those of which that is not known.
+    :param loaded_ms: when it was made: when its bridge was started, or its file read again. Its
+        counters and rates begin there, and its balance may be older.
     :param once_by: what a transacted link relies on; None until it has connected, and of other
         links.
     :param transaction: the id of the transaction under way, "" without one.
@@ -217,3 +219,4 @@ class LinkStatus:
     paced: bool = False
     paced_s: float = 0.0
     connected: bool = False
+    loaded_ms: int = 0

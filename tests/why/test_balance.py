@@ -81,6 +81,12 @@ def test_it_goes_on_after_an_end_and_after_a_crash(gateway: GatewayProcess) -> N
     )
     told = scene.run("imqbridgemgr query link -bn moves -ln l")
     assert "Taken from the Source" in told
+    # It has moved nothing in this process, and says no more than that.
+    assert re.search(r"Last Transfer +not since \S+ \S+, when it was loaded\n", told)
+    cause = scene.cause("NOTHING_WAITS", "link", **OF_LINK)
+    assert "it has moved none since the gateway loaded it at " in cause["sentence"]
+    assert cause["sentence"].endswith(", and 5 before.")
+    assert cause["figures"] == {"moved": 0, "out": 5}
 
 
 # --- causes

@@ -265,7 +265,7 @@ def link_details(link: Json) -> str:
         ("Most Messages a Second", link["max_rate"] or "any number"),
         ("Most Octets a Second", link["max_bytes_rate"] or "any number"),
         ("Waited for Its Rates", _paced(link)),
-        ("Last Transfer", moment(link["last_transfer_ms"])),
+        ("Last Transfer", _last_transfer(link)),
         ("Lag", lag(link) or "unknown"),
         ("", ""),
         ("Dead Messages", dead or "0"),
@@ -286,6 +286,12 @@ def link_details(link: Json) -> str:
         *_balance(link),
     ]
     return listed(rows, 3)
+
+
+def _last_transfer(link: Json) -> str:
+    """Return when the link moved its last message, as far as is known."""
+    loaded = f"not since {moment(link['loaded_ms'])}, when it was loaded"
+    return moment(link["last_transfer_ms"], loaded if link["balance"]["out"] else "never")
 
 
 def _paced(link: Json) -> str:

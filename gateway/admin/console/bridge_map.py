@@ -224,7 +224,7 @@ def _arrow(link: Joined, begins: int, ends: int, row: int) -> Arrow:
     terms, beside = balance_of(status.balance, status.difference)
     most = int(width / _CHARACTER)
     rate = (
-        f"{status.sent_rate:.1f} messages a second, {number(status.counters.sent)} moved"
+        f"{status.sent_rate:.1f} messages a second, {number(status.balance.out)} moved"
         f"{f', {number(status.waiting)} wait' if status.waiting >= 0 else ''}"
     )
     state = status.state.value

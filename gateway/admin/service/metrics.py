@@ -149,7 +149,7 @@ _LINK_GAUGES: Final[Rows] = (
     ("failed_attempts", "Attempts in a row that have failed.", "attempt"),
     (
         "last_transfer_timestamp_seconds",
-        "When the last message was moved; 0 for never.",
+        "When the last message was moved; 0 where none was since the link was loaded.",
         lambda status: status.last_transfer_ms / 1000,
     ),
     (

@@ -219,20 +219,25 @@ def link_causes(link: LinkFacts, now_ms: int) -> Iterator[Cause]:
             status.last_error_ms,
         )
     if not status.waiting:
-        last = (
-            f"the last message was moved at {moment(status.last_transfer_ms)}"
-            if status.last_transfer_ms
-            else "it has moved none since it was made"
-        )
         yield Cause(
             CauseKind.NOTHING_WAITS,
-            f"{name[0].upper()}{name[1:]} is STARTED and nothing waits at its source; {last}.",
-            {"moved": counters.sent},
+            f"{name[0].upper()}{name[1:]} is STARTED and nothing waits at its source; {_last_moved(status)}.",
+            {"moved": counters.sent, "out": status.balance.out},
             "If messages should come, ask about the source:",
             command("imqcmd", "list", "dst")
             if link.source is None
             else why_destination(link.source),
         )
+
+
+def _last_moved(status: LinkStatus) -> str:
+    if status.last_transfer_ms:
+        return f"the last message was moved at {moment(status.last_transfer_ms)}"
+    out = status.balance.out
+    if not out:
+        return "it has never moved one"
+    loaded = f" at {moment(status.loaded_ms)}" if status.loaded_ms else ""
+    return f"it has moved none since the gateway loaded it{loaded}, and {out} before"
 
 
 def _balance_causes(status: LinkStatus, name: str) -> Iterator[Cause]:
@@ -275,11 +280,7 @@ def stall_cause(status: LinkStatus, now_ms: int) -> Cause:
     """Return why a link is stalled, connected or not."""
     count = max(status.waiting, status.in_flight)
     waits = f"{counted(count)} {some(count, 'waits', 'wait')}"
-    last = (
-        f"nothing was moved since {moment(status.last_transfer_ms)}"
-        if status.last_transfer_ms
-        else "nothing was moved yet"
-    )
+    last = _last_moved(status)
     error = f"; its last failure: {_failure(status)}" if status.last_error else ""
     name = _named(status)
     figures: dict[str, int | float | str] = {

@@ -60,6 +60,13 @@ def drawn(*links: tuple[Link, LinkStatus]) -> BridgeMap:
     return bridge_map(joined(config, [each for _, each in links]))
 
 
+def test_what_was_moved_is_what_the_durable_balance_has() -> None:
+    one = link("l", HERE, EAST)
+    [arrow] = drawn((one, status("l", taken=20, out=20))).arrows
+    assert "20 moved" in arrow.whole
+    assert "20 out" in arrow.whole
+
+
 def test_links_between_any_brokers_have_arrows_that_end_at_their_columns() -> None:
     ends = {
         "out": (HERE, EAST),
