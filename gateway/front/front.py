@@ -374,6 +374,8 @@ class FrontSession:
                     self.bind(way, destination)
                     if not runs or runs[-1][0] is not way:
                         runs.append((way, []))
+                        # It may have no session of this mode.
+                        self.at(way)
                 if headers.scheduled:
                     read_schedule((headers.repeated or headers).properties)
                 reply_to = headers.reply_to

@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
+    AccessDenied,
     AuthenticationFailed,
     MessageRejected,
     MessageUnreadable,
@@ -122,18 +123,33 @@ class LoginRefused(BrokerAway):
         )
 
 
+class DeniedByBroker(_OfBroker, AccessDenied):
+    """A broker behind the gateway does not let a user do something.
+
+    Whom the broker knows the client as is for the log.
+    """
+
+    def __init__(self, broker: str, error: AccessDenied) -> None:
+        super().__init__(error.username, error.operation, error.destination)
+        self._around = f"the broker '{broker}' denies the right to {error.operation} on ", ""
+        self.args = (f"{self._around[0]}{error.destination}",)
+        self.error = error
+
+
 def of_broker(broker: str, error: MessagingError, *, own_login: bool = False) -> MessagingError:
     """Return what a client is told of an error of a broker's.
 
     :param broker: its name.
     :param own_login: the gateway has logged in there by itself.
     """
-    if isinstance(error, BrokerAway | CommitUnknown | Unsupported):
+    if isinstance(error, BrokerAway | CommitUnknown | Unsupported | DeniedByBroker):
         return error
-    if isinstance(error, MessageRejected) and isinstance(error.cause, NotSupported):
+    if isinstance(error, MessageRejected) and isinstance(error.cause, NotSupported | AccessDenied):
         error = error.cause
     if isinstance(error, NotSupported):
         return Unsupported(f"'{broker}'", error.capability)
+    if isinstance(error, AccessDenied) and isinstance(error.destination, Destination):
+        return DeniedByBroker(broker, error)
     if own_login and isinstance(error, AuthenticationFailed):
         return LoginRefused(broker, error)
     if isinstance(error, ProviderUnavailable):

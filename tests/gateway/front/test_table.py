@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -505,3 +506,30 @@ def test_a_message_of_five_megabytes(front: tuple[str, GatewayProcess], connect:
     client.ask("SEND", {"destination": queue}, body)
     client.subscribe(queue)
     assert client.message().body == body
+
+
+def test_a_right_that_the_broker_denies_is_told_as_the_brokers(
+    front: tuple[str, GatewayProcess], connect: Connect
+) -> None:
+    if front[0] != "rabbitmq by amqp":
+        return
+    client = connect()
+    client.send("SUBSCRIBE", {"destination": "/queue/amq.x", "id": "s", "receipt": "r"})
+    client.error("the broker 'there' denies the right to consume on /queue/amq.x", receipt_id="r")
+    # Whom the broker knows is for the log.
+    assert "user 'guest' may not consume on queue:amq.x" in front[1].log
+
+
+def test_a_transaction_is_refused_by_the_frame_that_shows_where_it_is(tmp_path: Path) -> None:
+    factory = behind.rabbitmq_by_amqp()
+    settings = {"there__destinations": "/queue/there.>"}
+    with (
+        behind.in_front_of(tmp_path, factory, main="embedded", **settings) as gateway,
+        closing(Client(gateway.port)) as client,
+    ):
+        client.connect()
+        # It is connected to.
+        client.put("/queue/there.before", "a")
+        client.ask("BEGIN", transaction="t")
+        client.send("SEND", {"destination": "/queue/there.q", "transaction": "t"}, "b", receipt="r")
+        client.error(_NO_TRANSACTIONS, receipt_id="r")
