@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from bridge.config.problems import ConfigurationError
 from bridge.config.settings import XML, XMLURL
 from bridge.link.status import BridgeState
-from bridge.manager import BridgeServiceManager, error_lines
+from bridge.manager import Bridge, BridgeServiceManager, error_lines
 from gateway.admin.service.definition_resources import BridgeDefinition, DefinitionRefused
 from gateway.bridges import BridgeLoader
 from gateway.configuration import Configuration, settings_now
@@ -104,6 +104,18 @@ class BridgeDefinitions:
         """
         await self._alone(self._destroy, asker, name)
 
+    async def check(self, action: str, wanted: BridgeDefinition) -> None:
+        """Fail as this action would, where that is known before anything is done.
+
+        :param action: ``create``, ``update`` or ``destroy``.
+        """
+        ready = {
+            "create": self._ready_to_create,
+            "update": self._ready_to_update,
+            "destroy": self._ready_to_destroy,
+        }[action]
+        await self._alone(ready, self._now(), wanted)
+
     async def _alone(self, operation: Callable[..., Awaitable[T]], *arguments: object) -> T:
         await self._turn.acquire()
         try:
@@ -119,16 +131,7 @@ class BridgeDefinitions:
 
     async def _create(self, asker: str, wanted: BridgeDefinition) -> str:
         settings, name = self._now(), wanted.name
-        self._check_changeable(settings, name)
-        if not settings_general.is_bridge_name(name):
-            raise DefinitionRefused(
-                f"{name!r} can be no bridge's name: expected letters, digits, '_' and '-', and none of the reserved words"
-            )
-        if any(bridge.name == name for bridge in self._bridges.bridges):
-            raise DefinitionRefused(f"bridge {name} exists already")
-        if name in settings[settings_general.BRIDGE_ACTIVELIST]:
-            raise DefinitionRefused(f"{_LIST} has {name} already: restart the gateway")
-        given = await self._checked(settings, wanted)
+        given = await self._ready_to_create(settings, wanted)
         listed = (*settings[settings_general.BRIDGE_ACTIVELIST], name)
         await self._write(settings, name, given, wanted.document, listed)
         self._log.info(
@@ -140,18 +143,7 @@ class BridgeDefinitions:
 
     async def _update(self, asker: str, wanted: BridgeDefinition) -> str:
         settings, name = self._now(), wanted.name
-        self._check_changeable(settings, name)
-        bridge = self._bridges.find(name)
-        before = await self._definition(settings, name)
-        if wanted.document == before.document and not before.own:
-            # It stays in its operator's file.
-            wanted = replaced(
-                wanted, document="", properties={**self._place(settings, name), **wanted.properties}
-            )
-            before = replaced(
-                before, document="", properties={**self._place(settings, name), **before.properties}
-            )
-        given = await self._checked(settings, wanted)
+        bridge, before, wanted, given = await self._ready_to_update(settings, wanted)
         listed = settings[settings_general.BRIDGE_ACTIVELIST]
         state = bridge.state
         reloaded = (
@@ -181,9 +173,7 @@ class BridgeDefinitions:
 
     async def _destroy(self, asker: str, name: str) -> None:
         settings = self._now()
-        self._check_changeable(settings, name)
-        bridge = self._bridges.find(name)
-        self._check_no_transactions(name)
+        bridge = await self._ready_to_destroy(settings, BridgeDefinition(name))
         await bridge.stop()
         listed = tuple(
             each for each in settings[settings_general.BRIDGE_ACTIVELIST] if each != name
@@ -216,6 +206,47 @@ class BridgeDefinitions:
         return "" if outcome.error is None else "\n".join(error_lines(name, outcome.error))
 
     # --- what must hold
+
+    async def _ready_to_create(
+        self, settings: Settings, wanted: BridgeDefinition
+    ) -> dict[str, str]:
+        """Return the settings of a bridge that can be created."""
+        name = wanted.name
+        self._check_changeable(settings, name)
+        if not settings_general.is_bridge_name(name):
+            raise DefinitionRefused(
+                f"{name!r} can be no bridge's name: expected letters, digits, '_' and '-', and none of the reserved words"
+            )
+        if any(bridge.name == name for bridge in self._bridges.bridges):
+            raise DefinitionRefused(f"bridge {name} exists already")
+        if name in settings[settings_general.BRIDGE_ACTIVELIST]:
+            raise DefinitionRefused(f"{_LIST} has {name} already: restart the gateway")
+        return await self._checked(settings, wanted)
+
+    async def _ready_to_update(
+        self, settings: Settings, wanted: BridgeDefinition
+    ) -> tuple[Bridge, BridgeDefinition, BridgeDefinition, dict[str, str]]:
+        """Return a bridge, what it is, what it is to be, and the settings of that."""
+        name = wanted.name
+        self._check_changeable(settings, name)
+        bridge = self._bridges.find(name)
+        before = await self._definition(settings, name)
+        if wanted.document == before.document and not before.own:
+            # It stays in its operator's file.
+            wanted = replaced(
+                wanted, document="", properties={**self._place(settings, name), **wanted.properties}
+            )
+            before = replaced(
+                before, document="", properties={**self._place(settings, name), **before.properties}
+            )
+        return bridge, before, wanted, await self._checked(settings, wanted)
+
+    async def _ready_to_destroy(self, settings: Settings, wanted: BridgeDefinition) -> Bridge:
+        """Return a bridge that can be destroyed."""
+        self._check_changeable(settings, wanted.name)
+        bridge = self._bridges.find(wanted.name)
+        self._check_no_transactions(wanted.name)
+        return bridge
 
     def _now(self) -> Settings:
         return settings_now(self._configuration)

@@ -227,6 +227,17 @@ def places(text: str) -> dict[tuple[str, ...], int]:
     return found
 
 
+def located(origin: str, line: int, where: Sequence[str], what: str) -> str:
+    """Say what is wrong at a place of a file.
+
+    :param line: 0 where it is not known.
+    :param where: the path of a table or a key.
+    """
+    place = f"{origin}:{line}" if line else origin
+    name = ".".join(each if _BARE.fullmatch(each) else f'"{each}"' for each in where)
+    return f"{place}: {name}: {what}"
+
+
 def _path(line: str) -> tuple[str, ...]:
     """Return the path of a line of TOML; empty where it is no whole one."""
     try:
@@ -283,9 +294,7 @@ class _Reader:
         path = (*where, at) if at else where
         lines = (self._places.get(path[:length], 0) for length in range(len(path), 0, -1))
         line = next(filter(None, lines), 0)
-        place = f"{self._origin}:{line}" if line else self._origin
-        name = ".".join(each if _BARE.fullmatch(each) else f'"{each}"' for each in where)
-        self._problems.append((line, f"{place}: {name}: {what}"))
+        self._problems.append((line, located(self._origin, line, where, what)))
 
     def _is(
         self, where: tuple[str, ...], value: object, check: Callable[[Any], bool], expected: str

@@ -13,7 +13,7 @@ from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any, Final
 
-from gateway.admin.cli.client import AdminError
+from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import FILE, Command, Common
 from gateway.admin.cli.declaration import Declaration, DeclarationRefused, places, read, written
 from gateway.admin.cli.plan import Change, changes, shown, standing
@@ -79,8 +79,29 @@ class _AnyPassword(Mapping[str, str]):
         return 1
 
 
-def _declared(common: Common, options: Namespace) -> Declaration:
-    """:raises AdminError: the file declares no instance."""
+def _planned(common: Common, options: Namespace) -> tuple[AdminClient, list[Change]]:
+    """Return what is to be done, and who is asked for it.
+
+    :raises AdminError: the file declares no instance, or the broker would refuse some of it.
+    """
+    # Its checks are the broker's, which takes half a second to import.
+    from gateway.admin.cli.refusals import refusals
+
+    wanted, text = _declared(common, options)
+    client = common.client()
+    found = standing(client)
+    planned = changes(wanted, found, prune=options.prune)
+    refused = refusals(client, wanted, found, planned, text, options.argument)
+    if refused:
+        raise AdminError("\n".join([*refused, "Nothing was changed."]))
+    return client, planned
+
+
+def _declared(common: Common, options: Namespace) -> tuple[Declaration, str]:
+    """Return what the file declares, and its text.
+
+    :raises AdminError: the file declares no instance.
+    """
     try:
         if options.argument == _STANDARD:
             text = sys.stdin.read()
@@ -98,7 +119,7 @@ def _declared(common: Common, options: Namespace) -> Declaration:
         raise AdminError("\n".join(wrong))
     for note in declared.notes:
         common.complain(f"{common.program}: Warning: {note}")
-    return declared
+    return declared, text
 
 
 def _wrong_documents(declared: Declaration, text: str, origin: str) -> list[str]:
@@ -136,8 +157,7 @@ def _wrong_documents(declared: Declaration, text: str, origin: str) -> list[str]
 
 
 def _plan(command: Command, common: Common, options: Namespace) -> int:
-    wanted = _declared(common, options)
-    planned = changes(wanted, standing(common.client()), prune=options.prune)
+    _, planned = _planned(common, options)
     for line in shown(planned):
         common.say(line)
     common.show_json({"changes": [_as_json(change) for change in planned]})
@@ -145,9 +165,7 @@ def _plan(command: Command, common: Common, options: Namespace) -> int:
 
 
 def _apply(command: Command, common: Common, options: Namespace) -> int:
-    wanted = _declared(common, options)
-    client = common.client()
-    planned = changes(wanted, standing(client), prune=options.prune)
+    client, planned = _planned(common, options)
     for line in shown(planned):
         common.say(line)
     if not planned:

@@ -11,6 +11,7 @@ knows.
 ``DELETE /v1/user`` ``{"name"}``                                       delete one, whose connections end
 ``GET /v1/access``                                                     ``rules``: names by the left sides of the rules
 ``PUT /v1/access`` ``{"rules", "dry_run"}``                            change rules, all or none; null removes one
+``POST /v1/accounts/check`` ``{"users", "rules", "deleted"}``           whether these changes, in that order, would be refused; makes none
 ``GET /v1/access/test?user=U&operation=O&type=T&name=N``               may this user do that, by which rule; ``groups`` of one not in the file
 =====================================================================  =====================================================
 
@@ -19,6 +20,7 @@ A change that would keep the administrator who asks from administering is refuse
 
 from __future__ import annotations
 
+from dataclasses import replace as replaced
 from typing import Any, Final, cast
 
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, plain
@@ -43,6 +45,7 @@ class AccountResources:
         routes.add("GET", "/v1/access", self._rules)
         routes.add("PUT", "/v1/access", self._change)
         routes.add("GET", "/v1/access/test", self._test)
+        routes.add("POST", "/v1/accounts/check", self._check)
 
     async def _users(self, request: AdminRequest) -> dict[str, object]:
         return {
@@ -81,15 +84,8 @@ class AccountResources:
         return {"name": name, "notes": notes}
 
     async def _put(self, request: AdminRequest) -> dict[str, object]:
-        name = request.needed("name")
-        change = UserChange(
-            name,
-            request.texts("groups"),
-            request.text("hash"),
-            "active" not in request.body or request.flag("active"),
-            request.flag("loopback"),
-        )
-        return {"name": name, "notes": await self._accounts.put_user(request.user, change)}
+        change = _user(request)
+        return {"name": change.name, "notes": await self._accounts.put_user(request.user, change)}
 
     async def _delete(self, request: AdminRequest) -> dict[str, object]:
         name = request.needed("name")
@@ -100,15 +96,17 @@ class AccountResources:
         return {"rules": await self._accounts.rules()}
 
     async def _change(self, request: AdminRequest) -> dict[str, object]:
-        given: Any = request.body.get("rules", {})
-        if not isinstance(given, dict) or not all(map(_is_list, given.values())):
-            raise Refused(
-                'rules are no lists of names by left sides; expected such as {"queue.a.consume.allow.user": ["bob"]}',
-                "bad_request",
-            )
         dry_run = request.flag("dry_run")
-        await self._accounts.change_rules(request.user, given, dry_run=dry_run)
+        await self._accounts.change_rules(request.user, _rules(request), dry_run=dry_run)
         return await self._rules(request)
+
+    async def _check(self, request: AdminRequest) -> dict[str, object]:
+        given: Any = request.body.get("users", [])
+        if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+            raise Refused("users are no list of users as PUT /v1/user takes them", "bad_request")
+        users = [_user(replaced(request, body=each)) for each in given]
+        await self._accounts.check(request.user, users, _rules(request), request.texts("deleted"))
+        return {"users": len(users)}
 
     async def _test(self, request: AdminRequest) -> dict[str, object]:
         word, kind = request.needed("operation"), request.needed("type")
@@ -125,6 +123,26 @@ class AccountResources:
             request.needed("user"), groups or None, operation, destination
         )
         return {**cast(dict[str, object], plain(judged)), "operation": word}
+
+
+def _user(request: AdminRequest) -> UserChange:
+    return UserChange(
+        request.needed("name"),
+        request.texts("groups"),
+        request.text("hash"),
+        "active" not in request.body or request.flag("active"),
+        request.flag("loopback"),
+    )
+
+
+def _rules(request: AdminRequest) -> dict[str, Any]:
+    given: Any = request.body.get("rules", {})
+    if not isinstance(given, dict) or not all(map(_is_list, given.values())):
+        raise Refused(
+            'rules are no lists of names by left sides; expected such as {"queue.a.consume.allow.user": ["bob"]}',
+            "bad_request",
+        )
+    return given
 
 
 def _is_list(value: object) -> bool:

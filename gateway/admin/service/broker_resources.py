@@ -15,6 +15,7 @@ Owns their form in JSON. What an operation does, the broker knows.
 ``POST /v1/destination/pause`` ``{"type", "name", "pause"}``       pause for ``ALL``, ``CONSUMERS`` or ``PRODUCERS``
 ``POST /v1/destination/resume`` ``{"type", "name"}``               resume; without a name, this and the former are for all
 ``DELETE /v1/destination`` ``{"type", "name"}``                    destroy
+``GET /v1/destination/destroyable?type=T&name=N``                  whether that would be refused now
 ``GET /v1/scheduled?type=T&name=N&limit=N``                        ``scheduled``: the first that are due, of ``count``
 ``DELETE /v1/scheduled`` ``{"job_id"}``                            remove one that is to be delivered later
 ``GET /v1/durables?topic=T``                                       ``durables``: all, or those to a topic or of a pattern
@@ -81,6 +82,7 @@ class BrokerResources:
             ("GET", "/v1/destination", self._destination),
             ("PUT", "/v1/destination", self._update),
             ("DELETE", "/v1/destination", self._destroy),
+            ("GET", "/v1/destination/destroyable", self._destroyable),
             ("POST", "/v1/destination/purge", self._purge),
             ("POST", "/v1/destination/pause", self._pause),
             ("POST", "/v1/destination/resume", self._resume),
@@ -121,6 +123,11 @@ class BrokerResources:
         reset = None if "reset" not in request.body else request.texts("reset")
         notes = await self._broker.update(*which, _properties(request), reset)
         return {**_fields(self._broker.destination(*which)), "notes": notes}
+
+    def _destroyable(self, request: AdminRequest) -> object:
+        kind, name = _which(request)
+        self._broker.destroyable(kind, name)
+        return {"type": kind, "name": name}
 
     async def _purge(self, request: AdminRequest) -> object:
         kind, name = _which(request)

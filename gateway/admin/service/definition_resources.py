@@ -8,6 +8,7 @@ Owns their form in JSON. What is kept of a definition, and what a change does to
 ``POST /v1/definitions`` ``{"name", "properties", "document"}``    create a bridge, and start it unless it has autostart=false
 ``PUT /v1/definition`` ``{"name", "properties", "document"}``      have one be so: what is not given, it has no more
 ``DELETE /v1/definition`` ``{"name"}``                             stop and destroy one
+``POST /v1/definition/check`` the same, and ``{"action"}``         whether ``create``, ``update`` or ``destroy`` would be refused; does nothing
 =================================================================  =========================================================
 
 ``properties`` are texts by the ends of ``imq.bridge.NAME.*``; ``document`` is the XML, "" where the
@@ -64,6 +65,9 @@ class Definitions(Protocol):
     async def destroy(self, asker: str, name: str) -> None:
         """Stop a bridge and forget it."""
 
+    async def check(self, action: str, wanted: BridgeDefinition) -> None:
+        """Fail as ``create``, ``update`` or ``destroy`` would. Changes nothing."""
+
 
 class DefinitionResources:
     """Definitions as resources."""
@@ -78,6 +82,7 @@ class DefinitionResources:
         routes.add("POST", "/v1/definitions", self._create)
         routes.add("PUT", "/v1/definition", self._update)
         routes.add("DELETE", "/v1/definition", self._destroy)
+        routes.add("POST", "/v1/definition/check", self._check)
 
     async def _all(self, request: AdminRequest) -> dict[str, object]:
         return {
@@ -99,6 +104,15 @@ class DefinitionResources:
         name = request.needed("name")
         await self._definitions.destroy(request.user, name)
         return {"name": name}
+
+    async def _check(self, request: AdminRequest) -> dict[str, object]:
+        wanted, action = _wanted(request), request.needed("action")
+        if action not in ("create", "update", "destroy"):
+            raise Refused(
+                f"action is {action!r}; expected create, update or destroy", "bad_request"
+            )
+        await self._definitions.check(action, wanted)
+        return {"name": wanted.name}
 
     def _began(self, wanted: BridgeDefinition, problem: str) -> dict[str, object]:
         state = self._bridges.find(wanted.name).state

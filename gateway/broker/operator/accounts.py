@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -131,16 +132,7 @@ class Accounts:
         :returns: sentences about what else must be done.
         """
 
-        def put(users: dict[str, User]) -> bool:
-            before = users.get(change.name)
-            if before is None and not change.hash:
-                raise AdministrationRefused(
-                    f"user '{change.name}' is new and has no hash of a passcode: give one, or make the user with imqusermgr"
-                )
-            users[change.name] = _checked(change, before)
-            return before is None
-
-        new = await self._edited(asker, put)
+        new = await self._edited(asker, lambda users: _put(users, change))
         self._log.info(
             "user '{name}' is {done} by administrator {asker}",
             name=change.name,
@@ -241,13 +233,7 @@ class Accounts:
 
         :param asker: as of :meth:`put_user`.
         """
-
-        def delete(users: dict[str, User]) -> bool:
-            if users.pop(name, None) is None:
-                raise AdministrationRefused(f"there is no user '{name}'")
-            return False
-
-        await self._edited(asker, delete)
+        await self._edited(asker, lambda users: _delete(users, name))
         self._log.info("user '{name}' is deleted by administrator {asker}", name=name, asker=asker)
 
     @deferred
@@ -272,18 +258,7 @@ class Accounts:
 
         def change() -> None:
             with folder_locked(self._rules.parent):
-                before = self._rules.read_bytes()
-                there = read_lists(before, self._rules)
-                for side, names in changes.items():
-                    if names is None and side not in there:
-                        raise AdministrationRefused(f"there is no rule {side} to remove")
-                data = properties.rewritten(
-                    before,
-                    {
-                        side: None if names is None else ",".join(names)
-                        for side, names in changes.items()
-                    },
-                )
+                data = self._changed_rules(changes)
                 self._check_stays(asker, read_users(self._users), data)
                 if not dry_run:
                     replace(self._rules, data)
@@ -302,6 +277,48 @@ class Accounts:
                 f"{side} removed" if names is None else f"{side}={','.join(names)}"
                 for side, names in changes.items()
             ),
+        )
+
+    @deferred
+    async def check(
+        self,
+        asker: str,
+        users: Sequence[UserChange],
+        rules: Mapping[str, Sequence[str] | None],
+        deleted: Sequence[str],
+    ) -> None:
+        """Fail as these changes would, made one after the other. Changes nothing.
+
+        :param asker: as of :meth:`put_user`.
+        :param users: as :meth:`put_user` takes each, first.
+        :param rules: as :meth:`change_rules` takes them.
+        :param deleted: names of users, last.
+        """
+
+        def check() -> None:
+            known, data = read_users(self._users), self._rules.read_bytes()
+            for user in users:
+                _put(known, user)
+                self._check_stays(asker, known, data)
+            if rules:
+                data = self._changed_rules(rules)
+                self._check_stays(asker, known, data)
+            for name in deleted:
+                _delete(known, name)
+                self._check_stays(asker, known, data)
+
+        await self._on_thread(check)
+
+    def _changed_rules(self, changes: Mapping[str, Sequence[str] | None]) -> bytes:
+        """Return the text of the rules with these changes."""
+        before = self._rules.read_bytes()
+        there = read_lists(before, self._rules)
+        for side, names in changes.items():
+            if names is None and side not in there:
+                raise AdministrationRefused(f"there is no rule {side} to remove")
+        return properties.rewritten(
+            before,
+            {side: None if names is None else ",".join(names) for side, names in changes.items()},
         )
 
     async def _edited(self, asker: str, edit: Callable[[dict[str, User]], bool]) -> bool:
@@ -344,11 +361,40 @@ class Accounts:
             raise AdministrationRefused(f"{error.filename}: {error.strerror or error}") from error
 
 
+def _put(users: dict[str, User], change: UserChange) -> bool:
+    """Make or change a user. :returns: whether it is new."""
+    before = users.get(change.name)
+    if before is None and not change.hash:
+        raise AdministrationRefused(no_hash(change.name))
+    users[change.name] = _checked(change, before)
+    return before is None
+
+
+def _delete(users: dict[str, User], name: str) -> bool:
+    if users.pop(name, None) is None:
+        raise AdministrationRefused(f"there is no user '{name}'")
+    return False
+
+
+def no_hash(name: str) -> str:
+    """Say why a new user cannot be made without one."""
+    return f"user '{name}' is new and has no hash of a passcode: give one, or make the user with imqusermgr"
+
+
+def check_user(change: UserChange) -> None:
+    """Whether there can be such a user; without a hash, it has one already.
+
+    :raises ValueError: there cannot.
+    """
+    check_name(change.name)
+    for group in change.groups:
+        check_name(group, "group")
+    if change.hash and not is_hash(change.hash):
+        raise ValueError(f"user '{change.name}': expected an Argon2id hash of the passcode")
+
+
 def _checked(change: UserChange, before: User | None) -> User:
     """:raises ValueError: no user can be that."""
-    name = check_name(change.name)
-    groups = frozenset(check_name(group, "group") for group in change.groups)
     hash = change.hash or ("" if before is None else before.hash)
-    if not is_hash(hash):
-        raise ValueError(f"user '{name}': expected an Argon2id hash of the passcode")
-    return User(name, groups, hash, change.active, change.loopback)
+    check_user(replaced(change, hash=hash))
+    return User(change.name, frozenset(change.groups), hash, change.active, change.loopback)

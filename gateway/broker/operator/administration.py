@@ -37,7 +37,7 @@ from gateway.broker.operator.views import (
 from gateway.broker.properties import administered_properties
 from gateway.broker.properties.administered_properties import PropertyRefused
 from gateway.broker.properties.destination_properties import DestinationProperties
-from gateway.broker.properties.names import check_name, is_wild
+from gateway.broker.properties.names import check_administered, is_wild
 from gateway.broker.properties.pause import Pause
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.sessions.session import when_durable
@@ -198,12 +198,7 @@ class BrokerAdministration:
                 else ""
             )
             raise AdministrationRefused(f"{destination} exists already{more}")
-        if is_wild(name):
-            raise InvalidDestination(
-                destination,
-                "a destination's name has no wildcards; they are for subscriptions",
-            )
-        check_name(destination)
+        check_administered(destination)
         kept, notes = _checked(destination, given)
         physical = self._broker.create(
             destination, administered_properties.over(DestinationProperties(), kept)
@@ -351,21 +346,8 @@ class BrokerAdministration:
         :returns: fails with AdministrationRefused, also where a prepared branch has sent to it or
             acknowledged a message of it; with StorageFailed.
         """
-        physical = self._changeable(type, name)
-        destination, broker = physical.destination, self._broker
-        if destination == DMQ:
-            raise AdministrationRefused(
-                "the dead message queue cannot be destroyed; 'purge dst' empties it"
-            )
-        if destination in broker.configured:
-            setting = f"imq.destination.{physical.destination.kind.name.lower()}.{name}"
-            raise AdministrationRefused(
-                f"{destination} is defined by settings and would come again: take {setting}.* out of them, and restart"
-            )
-        if views.in_doubt(physical):
-            raise AdministrationRefused(
-                f"{destination} has messages of prepared transactions; commit them or roll them back first"
-            )
+        physical, broker = self.destroyable(type, name), self._broker
+        destination = physical.destination
         removed: Deferred[None] = Deferred()
         if use_dmq and physical.scheduled:
             raise AdministrationRefused(
@@ -486,6 +468,28 @@ class BrokerAdministration:
             )
         if physical.removed:
             raise AdministrationRefused(f"{physical.destination} is being destroyed")
+        return physical
+
+    def destroyable(self, type: str, name: str) -> PhysicalQueue | PhysicalTopic:
+        """Return the destination, if :meth:`destroy` would take it.
+
+        :raises AdministrationRefused: it would not.
+        """
+        physical = self._changeable(type, name)
+        destination = physical.destination
+        if destination == DMQ:
+            raise AdministrationRefused(
+                "the dead message queue cannot be destroyed; 'purge dst' empties it"
+            )
+        if destination in self._broker.configured:
+            setting = f"imq.destination.{destination.kind.name.lower()}.{name}"
+            raise AdministrationRefused(
+                f"{destination} is defined by settings and would come again: take {setting}.* out of them, and restart"
+            )
+        if views.in_doubt(physical):
+            raise AdministrationRefused(
+                f"{destination} has messages of prepared transactions; commit them or roll them back first"
+            )
         return physical
 
     # --- durable subscriptions and connections

@@ -105,6 +105,19 @@ def _with_gaps(levels: Sequence[str]) -> Callable[[str], bool]:
     return lambda name: fits(f".{name}") is not None
 
 
+def check_administered(destination: Destination) -> None:
+    """Whether an administrator can create such a destination.
+
+    :raises InvalidDestination: it has wildcards, or :func:`check_name` refuses it.
+    """
+    if is_wild(destination.name):
+        raise InvalidDestination(
+            destination,
+            "a destination's name has no wildcards; they are for subscriptions",
+        )
+    check_name(destination)
+
+
 def check_name(destination: Destination) -> None:
     """Whether a destination can have this name.
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -402,6 +402,18 @@ def read_lists(data: bytes, file: Path) -> dict[str, list[str]]:
         for name, entry in _latest(data, file).items()
         if name != "version"
     }
+
+
+def check_rule(side: str, names: Iterable[str]) -> None:
+    """Whether a rule can be in a file.
+
+    :param side: its left side.
+    :raises ValueError: it cannot.
+    """
+    if side in ("version", ""):
+        raise ValueError(f"{side or 'an empty text'} is no access rule")
+    _key(side)
+    _names(",".join(names))
 
 
 def _latest(data: bytes, file: Path) -> dict[str, properties.Entry]:

@@ -37,7 +37,9 @@ class Operator:
     user: str = "admin"
     passfile: Path | None = None
 
-    def __call__(self, program: str, *arguments: str, code: int = 0, input: str = "") -> str:
+    def __call__(
+        self, program: str, *arguments: str, code: int = 0, input: str | io.StringIO = ""
+    ) -> str:
         """What it prints, on both streams; it must end with that code."""
         options = [
             "-b",
@@ -50,7 +52,7 @@ class Operator:
         out, stdin = io.StringIO(), sys.stdin
         run = {"imqcmd": imqcmd.run, "imqbridgemgr": imqbridgemgr.run}[program]
         try:
-            sys.stdin = io.StringIO(input)
+            sys.stdin = io.StringIO(input) if isinstance(input, str) else input
             with redirect_stdout(out), redirect_stderr(out):
                 ended = run([*arguments, *options])
         finally:
@@ -58,7 +60,7 @@ class Operator:
         assert ended == code, out.getvalue()
         return out.getvalue()
 
-    def imqcmd(self, *arguments: str, code: int = 0, input: str = "") -> str:
+    def imqcmd(self, *arguments: str, code: int = 0, input: str | io.StringIO = "") -> str:
         return self("imqcmd", *arguments, code=code, input=input)
 
     def export(self) -> str:
@@ -161,12 +163,20 @@ def test_an_apply_stops_at_the_first_refusal_and_says_what_was_done(
 ) -> None:
     before = one.export()
     file = tmp_path / "bad.toml"
-    file.write_text('format = 1\n[queue.first]\n[queue."mq.own"]\n[queue.second]\n[topic.third]\n')
-    said = one.imqcmd("apply", str(file), "-f", code=1)
+    file.write_text("format = 1\n[queue.first]\n[queue.other]\n[queue.second]\n[topic.third]\n")
+
+    class Answer(io.StringIO):
+        """An administrator who answers when another has made a queue."""
+
+        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
+            one.imqcmd("create", "dst", "-t", "q", "-n", "other")
+            return "yes\n"
+
+    said = one.imqcmd("apply", str(file), code=1, input=Answer())
     assert "queue first: created.\n" in said
-    assert "names that begin with 'mq.' are the broker's own" in said
+    assert "queue:other exists already" in said
     assert "Done before that: queue first: created. Not done: 3 changes, this one included." in said
-    assert one.export() == before.replace("[queue]", "[queue.first]")
+    assert one.export() == before.replace("[queue]", "[queue.first]\n\n[queue.other]")
     file.write_text("format = 1\n[queue]\n")
     one.imqcmd("apply", str(file), "-f", "-prune")
     assert one.export() == before
@@ -180,22 +190,63 @@ def declared(name: str) -> str:
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
-        ("[user.eve]\ngroups = []", "user 'eve' is new and has no hash of a passcode"),
-        ("[user.eve]\nhash = 'clear'", "user 'eve': expected an Argon2id hash of the passcode"),
-        ("[user.'a:b']\nhash = 'x'", "user name 'a:b': expected printable characters"),
-        ("[access]\n'queue.a.eat.allow.user' = ['bob']", "operation 'eat': expected produce"),
-        ("[access]\nversion = ['1']", "version is no access rule"),
-        (declared("stomp"), "the bridge of type STOMP is in the settings"),
-        (declared("tm"), "'tm' can be no bridge's name"),
-        ("[bridge.a]", "bridge a needs either a document or imq.bridge.a.xmlurl"),
-        ("[bridge.a]\ndocument = '<a/>'", "bad.toml:3: a: expected a document"),
+        (
+            "[user.eve]\ngroups = []",
+            ":3: user.eve: user 'eve' is new and has no hash of a passcode",
+        ),
+        (
+            "[user.eve]\nhash = 'plain'",
+            ":3: user.eve: user 'eve': expected an Argon2id hash of the passcode",
+        ),
+        (
+            "[user.'a:b']\nhash = 'x'",
+            ":3: user.\"a:b\": user name 'a:b': expected printable characters",
+        ),
+        (
+            "[user.eve]\ngroups = ['a,b']",
+            ":3: user.eve: group name 'a,b': expected printable characters",
+        ),
+        (
+            "[access]\n'queue.a.fly.allow.user' = ['bob']",
+            ":4: access.\"queue.a.fly.allow.user\": operation 'fly': expected produce",
+        ),
+        (
+            "[access]\n'queue.a.browse.allow.user' = ['bo*']",
+            ":4: access.\"queue.a.browse.allow.user\": 'bo*': * stands for everyone",
+        ),
+        ("[access]\nversion = ['1']", ":4: access.version: version is no access rule"),
+        ("[queue.'z.*']", ':3: queue."z.*": a destination\'s name has no wildcards'),
+        ("[topic.'>']", ':3: topic.">": a destination\'s name has no wildcards'),
+        ("[queue.'mq.own']", ":3: queue.\"mq.own\": names that begin with 'mq.' are"),
+        (declared("stomp"), ":3: bridge.stomp: the bridge of type STOMP is in the settings"),
+        (declared("tm"), ":3: bridge.tm: 'tm' can be no bridge's name"),
+        ("[bridge.a]", ":3: bridge.a: bridge a needs either a document or imq.bridge.a.xmlurl"),
+        (
+            f"{declared('a')}\nproperties = {{levle = 'FINE'}}",
+            ":3: bridge.a: there is no setting imq.bridge.a.levle",
+        ),
+        ("[bridge.a]\ndocument = '<a/>'", ":4: a: expected a document"),
     ],
 )
-def test_what_cannot_be_is_refused(one: Operator, tmp_path: Path, text: str, refusal: str) -> None:
+def test_what_cannot_be_is_refused_before_anything_is_done(
+    one: Operator, tmp_path: Path, text: str, refusal: str
+) -> None:
     before = one.export()
     file = tmp_path / "bad.toml"
-    file.write_text(f"format = 1\n{text}\n")
-    assert refusal in one.imqcmd("apply", str(file), "-f", code=1)
+    file.write_text(f"format = 1\n[queue.aok]\n{text}\n")
+    for words in (("plan", str(file)), ("apply", str(file), "-f")):
+        assert f"{file}{refusal}" in one.imqcmd(*words, code=1)
+        assert one.export() == before
+
+
+def test_all_that_the_broker_would_refuse_is_told(one: Operator, tmp_path: Path) -> None:
+    before = one.export()
+    file = tmp_path / "bad.toml"
+    file.write_text('format = 1\n[queue."z.*"]\n[user."a:b"]\n[topic.good]\n[queue."mq.a"]\n')
+    said = one.imqcmd("plan", str(file), code=1)
+    told = [line.split(f"{file}:")[1][0] for line in said.splitlines() if str(file) in line]
+    assert told == ["2", "3", "3", "5"]
+    assert said.endswith("Nothing was changed.\n")
     assert one.export() == before
 
 
@@ -225,9 +276,12 @@ def test_administrators_do_not_lock_themselves_out(one: Operator, tmp_path: Path
         f'[user.carol]\ngroups = ["admin"]\nactive = false\n{hash}',
         '[access]\n"connection.ADMIN.deny.user" = ["carol"]',
     ):
-        rules.write_text(f"format = 1\n{text}\n")
-        said = carol.imqcmd("apply", str(rules), "-f", code=1)
-        assert "user 'carol', who asks for this, could not administer any more" in said
+        rules.write_text(f"format = 1\n[queue.aok]\n{text}\n")
+        before = one.export()
+        for words in (("plan", str(rules)), ("apply", str(rules), "-f")):
+            said = carol.imqcmd(*words, code=1)
+            assert "user 'carol', who asks for this, could not administer any more" in said
+            assert one.export() == before
     # Another may, and she can do no more.
     one.imqcmd("apply", str(rules), "-f")
     assert "wrong user or password" in carol.imqcmd("list", "dst", code=1)
