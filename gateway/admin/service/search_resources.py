@@ -17,7 +17,7 @@ store did not read in time.
 
 A journey has ``places`` where the message is now, ``dead`` copies, ``steps`` that the journal tells,
 and ``why``, as ``/v1/why/message`` has it, with ``unknown``: sentences about what cannot be known. A
-message is looked for so many ``seconds`` at most, 6 by default. Neither has a body.
+message is looked for during ``seconds`` at most, 6 by default. Neither has a body.
 """
 
 from __future__ import annotations
