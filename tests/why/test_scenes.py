@@ -532,7 +532,7 @@ def test_moved_on_to_another_broker_under_another_id(scene: Scene) -> None:
         number = int(arrived.rpartition("-")[2])
         source = f"{arrived.rpartition('-')[0]}-{number - 1}"
         cause = scene.message(source, "MOVED_ON")
-        assert f"under the id {arrived}" in cause["sentence"]
+        assert f"it got the id {arrived} there" in cause["sentence"]
         client.disconnect()
     scene.run("imqcmd purge dst -t q -n out")
 
@@ -682,7 +682,10 @@ def test_a_link_that_is_stalled(scene: Scene) -> None:
 
 
 def test_a_link_whose_target_lets_it_in_and_answers_nothing(scene: Scene, mute: MutePeer) -> None:
+    scene.run("imqbridgemgr pause link -bn moves -ln mute")
     scene.put("/queue/mute.in", "1", "2", "3")
+    id = scene.id_of("mute.in")
+    scene.run("imqbridgemgr resume link -bn moves -ln mute")
     first = scene.link("mute", "NO_ANSWER")
     assert "3 messages on their way" in first["sentence"]
     cause = scene.link("mute", "LINK_STALLED")
@@ -711,6 +714,7 @@ def test_a_link_whose_target_lets_it_in_and_answers_nothing(scene: Scene, mute: 
     mute.answers = True
     until(lambda: "link mute: moves messages again" in scene.gateway.log)
     assert scene.link("mute", "NOTHING_WAITS")["figures"]["moved"] == 3
+    assert "the id that it got there is not known" in scene.message(id, "MOVED_ON")["sentence"]
 
 
 def test_the_bridge_is_paused(scene: Scene) -> None:

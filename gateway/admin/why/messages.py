@@ -207,12 +207,18 @@ def journey_causes(
                 {"link": arrived.text("link")},
             )
         else:
-            under = f" under the id {arrived.target_id}" if arrived.target_id else ""
+            got = (
+                f"it got the id {arrived.target_id} there"
+                if arrived.target_id
+                else "the id that it got there is not known, as the target did not tell it (the RECEIPT names none where that is a STOMP broker)"
+            )
             yield Cause(
                 CauseKind.MOVED_ON,
-                f"Link {quoted(link)} of bridge {quoted(bridge)} moved it on to {where} at {moment(arrived.time_ms)}, where it is{under}.",
+                f"Link {quoted(link)} of bridge {quoted(bridge)} moved it on to {where} at {moment(arrived.time_ms)}; {got}.",
                 {"link": arrived.text("link"), "target_id": arrived.target_id},
-                "Ask there, or see the link:",
+                "Ask there, with that id, or see the link:"
+                if arrived.target_id
+                else 'Ask there by its content; add-message-id-in-header="true" of a link gives each message that it moves from then on the id from here. See the link:',
                 command("imqbridgemgr", "query", "link", "-bn", bridge, "-ln", link),
                 arrived.time_ms,
             )

@@ -290,9 +290,21 @@ def test_a_journey_is_found_by_number_and_by_id(tmp_path: Path) -> None:
     assert (journey.segments, journey.read, journey.open) == (1, 1, True)
     [cause] = journey_causes(journey, "ID-x-7")
     assert cause.kind is CauseKind.MOVED_ON
-    assert "where it is under the id t2" in cause.sentence
+    assert "moved it on to queue:out of connection factory 'there'" in cause.sentence
+    # Where it is now is known there only.
+    assert cause.sentence.endswith("; it got the id t2 there.")
     assert read_journey(tmp_path, "ID-x-6", 2).steps == []
     assert [told.as_target for told in read_journey(tmp_path, "t1", 2).steps] == [True]
+
+
+def test_a_target_that_names_no_id_is_said_to_name_none(tmp_path: Path) -> None:
+    arrived = {"time": 3_000_000, "steps": ["arrived"], "ids": ["ID-x-7"], "link": "b/l"}
+    _journal(tmp_path, {**arrived, "destination": "queue:out", "provider": "there"})
+    [cause] = journey_causes(read_journey(tmp_path, "ID-x-7", 1), "ID-x-7")
+    assert "the id that it got there is not known" in cause.sentence
+    assert "RECEIPT names none" in cause.sentence
+    assert 'add-message-id-in-header="true"' in cause.advice
+    assert cause.figures["target_id"] == ""
 
 
 @pytest.mark.parametrize(
