@@ -18,10 +18,22 @@ class MutePeer:
     def __init__(self) -> None:
         self._listener = socket.create_server((HOST, 0))
         self.port = int(self._listener.getsockname()[1])
-        #: Whether it answers with RECEIPT what asks for one.
-        self.answers = False
         self.connections = 0
+        self._answers = False
+        self._lock = threading.Lock()
+        #: RECEIPTs, and who waits for them.
+        self._owed: list[tuple[socket.socket, bytes]] = []
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def answer(self) -> None:
+        """Give the answers that are owed, and each one from now on."""
+        with self._lock:
+            self._answers = True
+            owed, self._owed = self._owed, []
+        for connection, octets in owed:
+            # The client may have left since.
+            with suppress(OSError):
+                connection.sendall(octets)
 
     def close(self) -> None:
         # Closing alone does not wake the thread that accepts.
@@ -44,12 +56,14 @@ class MutePeer:
             while data := connection.recv(65536):
                 *frames, rest = (rest + data).split(b"\0")
                 for frame in frames:
-                    connection.sendall(self._answer(frame))
+                    self._take(connection, frame)
 
-    def _answer(self, frame: bytes) -> bytes:
+    def _take(self, connection: socket.socket, frame: bytes) -> None:
         if frame.lstrip().startswith((b"CONNECT", b"STOMP")):
-            return b"CONNECTED\nversion:1.2\nserver:mute/1\n\n\0"
-        receipt = _RECEIPT.search(frame)
-        if receipt is None or not self.answers:
-            return b""
-        return b"RECEIPT\nreceipt-id:" + receipt[1] + b"\n\n\0"
+            connection.sendall(b"CONNECTED\nversion:1.2\nserver:mute/1\n\n\0")
+        elif receipt := _RECEIPT.search(frame):
+            with self._lock:
+                self._owed.append((connection, b"RECEIPT\nreceipt-id:" + receipt[1] + b"\n\n\0"))
+                answers = self._answers
+            if answers:
+                self.answer()

@@ -711,7 +711,7 @@ def test_a_link_whose_target_lets_it_in_and_answers_nothing(scene: Scene, mute: 
     # Each line is in the log of the bridge as well.
     [line] = {line for line in scene.gateway.log.splitlines() if "link mute is STALLED" in line}
     assert "3 messages wait" in line
-    mute.answers = True
+    mute.answer()
     until(lambda: "link mute: moves messages again" in scene.gateway.log)
     assert scene.link("mute", "NOTHING_WAITS")["figures"]["moved"] == 3
     assert "the id that it got there is not known" in scene.message(id, "MOVED_ON")["sentence"]
