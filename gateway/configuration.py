@@ -98,11 +98,14 @@ def configure(
     """
     try:
         layout = Layout(varhome, instance)
+        had_users = layout.users.exists()
+        # What is wrong is told before anything is made of it.
         if not layout.exists:
-            # A wrong command line is told before anything is made of it.
             read(DECLARED, None, overrides)
-        made_admin = not layout.exists and not layout.users.exists()
+        elif not had_users:
+            read_settings(layout, overrides)
         notes, lost = _create(layout)
+        made_admin = not had_users and layout.users.exists()
         settings, problems, central, kept = read_settings(layout, overrides)
         settings, more = _with_passwords(settings, layout, passfile_path)
         exposed = _exposed(layout)
@@ -231,17 +234,33 @@ def settings_now(configuration: Configuration) -> Settings:
     return settings if path is None else passfile.applied(settings, path)
 
 
+def _first_users_and_rules(layout: Layout) -> tuple[str, ...]:
+    """Make those of a new instance that are missing.
+
+    :returns: which users were made, a line each.
+    """
+    made = () if layout.users.exists() else make_first_users(layout, shown=False)
+    if not layout.access_control.exists():
+        replace(layout.access_control, DEFAULT_RULES.encode())
+    return made
+
+
 def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Make the instance if it is new.
 
-    Users and rules come first and its settings last, so that an instance that has settings is
-    whole.
+    Users and rules come first and its settings last, so that a start that was interrupted is gone
+    on with. Settings may also be there before the first start, alone.
 
     :returns: what was made, and a warning if it is not the instance that is new, but only its
         settings.
     """
     if layout.exists:
-        return (), ()
+        if layout.lock_file.exists():
+            # It has run before. What is gone from it is told where it is missed.
+            return (), ()
+        made = _first_users_and_rules(layout)
+        layout.create()
+        return made, ()
     notes: list[str] = []
     lost: list[str] = []
     if layout.lock_file.exists():
@@ -253,12 +272,9 @@ def _create(layout: Layout) -> tuple[tuple[str, ...], tuple[str, ...]]:
         notes.append(f"new instance {layout.directory}")
     make_directory(layout.etc)
     layout.close_to_others()
-    if not layout.users.exists():
-        notes += make_first_users(layout, shown=False)
-    elif not lost:
+    if layout.users.exists() and not lost:
         notes.append(f"its users are those that {layout.users} had already")
-    if not layout.access_control.exists():
-        replace(layout.access_control, DEFAULT_RULES.encode())
+    notes += _first_users_and_rules(layout)
     certified = (layout.tls / "server.pem").exists()
     layout.create(
         [

@@ -14,7 +14,7 @@ import pytest
 
 from certs.keystore import KeyStore
 from gateway.broker.security.passcodes import hash_passcode
-from gateway.broker.security.users import User, write_users
+from gateway.broker.security.users import User, read_users, write_users
 from gateway.configuration import Configuration, configure
 from gateway.exit_codes import StartRefused
 from gateway.instance.passfile import read, update
@@ -62,6 +62,35 @@ def test_users_that_came_without_a_passfile_are_taken_as_they_are(tmp_path: Path
     assert (etc / "users").read_bytes() == before
     assert not configuration.settings[PASSFILE_ENABLED]
     assert configuration.notes[1] == f"its users are those that {etc}/users had already"
+
+
+def test_settings_that_came_alone_get_users_and_rules(tmp_path: Path) -> None:
+    etc = tmp_path / "instances" / "one" / "etc"
+    etc.mkdir(0o700, parents=True)
+    settings = etc / "gateway.properties"
+    settings.write_text("imq.bridge.stomp.port=1\n")
+    settings.chmod(0o600)
+    with pytest.raises(StartRefused):
+        configured(tmp_path)
+    assert [*etc.iterdir()] == [settings]
+    settings.write_text("imq.bridge.enabled=true\n")
+    configuration = configured(tmp_path)
+    layout = configuration.layout
+    assert configuration.made_admin
+    assert configuration.notes[0] == f"the password of user 'admin' is in {layout.passfile}"
+    assert [*read_users(layout.users)] == ["admin", "guest"]
+    assert layout.access_control.exists()
+    assert layout.store.is_dir()
+    assert settings.read_text() == "imq.bridge.enabled=true\n"
+    assert configured(tmp_path).notes == ()
+
+
+def test_users_of_an_instance_that_has_run_are_not_made_again(tmp_path: Path) -> None:
+    layout = configured(tmp_path).layout
+    layout.lock().release()
+    layout.users.unlink()
+    assert not configured(tmp_path).made_admin
+    assert not layout.users.exists()
 
 
 def test_a_start_that_was_interrupted_is_gone_on_with(tmp_path: Path) -> None:
