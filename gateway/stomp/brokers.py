@@ -43,6 +43,9 @@ SCHEDULES: Final = frozenset(
 )
 
 
+_SLASH: Final = "%2F"
+
+
 class Vouching(Enum):
     """Which SENDs the RECEIPT of a SEND confirms besides its own."""
 
@@ -130,7 +133,8 @@ class Dialect:
 
     :param prefixes: ``destination`` has ``/queue/`` or ``/topic/`` before the name. If not,
         ``destination-type`` and ``subscription-type`` tell the kind.
-    :param escapes_names: ``%`` and ``/`` within names are percent-encoded.
+    :param escapes_names: names are written by :func:`with_slashes_escaped`, and ``destination`` of
+        MESSAGE has more than that percent-encoded.
     :param wildcards: of topics.
     :param temporary: the prefixes of a temporary queue and topic that another connection made.
     :param prefetch: the header of SUBSCRIBE for the messages that may be unsettled, "" for none.
@@ -355,6 +359,23 @@ GENERIC: Final = Dialect("generic")
 BROKERS: Final = {
     dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ)
 }
+
+
+def with_slashes_escaped(name: str) -> str:
+    """Return a name as RabbitMQ reads it.
+
+    ``/`` is ``%2F``, and everything else stands for itself.
+
+    :raises ValueError: ``%2F`` is in the name, which would be read as ``/``.
+    """
+    if _SLASH in name:
+        raise ValueError(f"the broker takes {_SLASH} in a name for a slash")
+    return name.replace("/", _SLASH)
+
+
+def with_slashes(text: str) -> str:
+    """The inverse of :func:`with_slashes_escaped`."""
+    return text.replace(_SLASH, "/")
 
 
 def recognise(server: str) -> Dialect:

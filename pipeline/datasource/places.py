@@ -6,10 +6,10 @@ Knows neither sockets nor rows. The table of brokers is :mod:`gateway.stomp.brok
 from __future__ import annotations
 
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 from gateway.messaging.destination import Kind
-from gateway.stomp.brokers import Dialect
+from gateway.stomp.brokers import Dialect, with_slashes_escaped
+from pipeline.errors import PipelineError
 
 _WORDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
 
@@ -56,14 +56,16 @@ class Place(NamedTuple):
 
 
 def spelled(dialect: Dialect, place: Place) -> str:
-    """Return the ``destination`` header for a place."""
+    """Return the ``destination`` header for a place.
+
+    :raises PipelineError: the broker cannot be told the name.
+    """
     if place.own:
         return place.own
-    name = (
-        quote(place.name, safe=" !\"#$&'()*+,:;<=>?@[\\]^`{|}~")
-        if dialect.escapes_names
-        else place.name
-    )
+    try:
+        name = with_slashes_escaped(place.name) if dialect.escapes_names else place.name
+    except ValueError as error:
+        raise PipelineError(f"{place}: {error}") from None
     if not dialect.prefixes:
         return name
     return f"/{'queue' if place.kind is Kind.QUEUE else 'topic'}/{name}"

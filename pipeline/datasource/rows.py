@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from gateway.messaging.envelope import CONTENT_TYPE
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, text_of_body
-from gateway.stomp.brokers import Dialect
+from gateway.stomp.brokers import Dialect, with_slashes
 from gateway.stomp.wire import Frame
 from pipeline.columns import LATEST
 from pipeline.datasource.envelopes import opened
@@ -86,14 +87,14 @@ def record_batch(
         _texts(bodies, body, types),
         pa.array(types, pa.string()),
         _message_ids(heads, dialect),
-        _places(heads, "destination"),
+        _places(heads, "destination", unquote if dialect.escapes_names else str),
         _times(heads, "timestamp"),
         _times(heads, "expires"),
         pa.array([_priority(head.get("priority")) for head in heads], pa.int32()),
         pa.array([head.get("persistent", "").lower() in _TRUE for head in heads], pa.bool_()),
         _strings(heads, "type"),
         _strings(heads, "correlation-id"),
-        _places(heads, "reply-to"),
+        _places(heads, "reply-to", with_slashes if dialect.escapes_names else str),
         pa.array([head.get("redelivered", "") == "true" for head in heads], pa.bool_()),
         _headers(heads),
         envelopes,
@@ -240,8 +241,12 @@ def plain(text: str) -> str:
     return f"topic:{text[7:]}" if text.startswith("/topic/") else text
 
 
-def _places(heads: list[dict[str, str]], name: str) -> pa.Array:
-    return pa.array(_each([head.get(name) for head in heads], plain), pa.string())
+def _places(heads: list[dict[str, str]], header: str, unescaped: Callable[[str], str]) -> pa.Array:
+    def place(text: str) -> str:
+        made = plain(text)
+        return made if made == text else unescaped(made)
+
+    return pa.array(_each([head.get(header) for head in heads], place), pa.string())
 
 
 def _each(texts: list[str | None], function: Callable[[str], str]) -> list[str | None]:

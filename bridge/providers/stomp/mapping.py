@@ -6,9 +6,9 @@ values that no header can hold are encoded by :mod:`bridge.providers.stomp.encod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from bridge.providers.stomp.encoding import (
     BODY,
@@ -22,7 +22,13 @@ from bridge.providers.wildcards import is_wild, with_hash
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
-from gateway.stomp.brokers import SCHEDULES, Dialect, Wildcards
+from gateway.stomp.brokers import (
+    SCHEDULES,
+    Dialect,
+    Wildcards,
+    with_slashes,
+    with_slashes_escaped,
+)
 
 #: Headers of STOMP, of the JMS bindings or of some broker: never the names of properties, in either
 #: direction.
@@ -201,7 +207,7 @@ def from_headers(
     # The sender may have taken the broker for another dialect.
     properties, extras = decode_headers(given, RESERVED, _RESERVED_WITH_SCHEDULES)
     reply_text = given.get("reply-to")
-    reply_to = None if reply_text is None else parse(dialect, reply_text, Kind.QUEUE)
+    reply_to = None if reply_text is None else parse_reply(dialect, reply_text)
     if reply_text is not None and reply_to is None:
         # A name in a form of the sender's own; it is passed on as it is.
         extras = (*extras, ("reply-to", reply_text))
@@ -283,7 +289,10 @@ def spell(dialect: Dialect, destination: Destination) -> str:
     if destination.temporary:
         return dialect.temporary[destination.kind] + name
     if dialect.escapes_names:
-        name = quote(name, safe=" !\"#$&'()*+,:;<=>?@[\\]^`{|}~")
+        try:
+            name = with_slashes_escaped(name)
+        except ValueError as error:
+            raise InvalidDestination(destination, str(error)) from None
     return _PREFIXES[destination.kind] + name if dialect.prefixes else name
 
 
@@ -305,17 +314,31 @@ def pattern(dialect: Dialect, destination: Destination, none_or_more: bool = Fal
 
 
 def parse(dialect: Dialect, text: str, kind: Kind) -> Destination | None:
-    """Return the destination that a header of MESSAGE names, if any.
+    """Return the destination that ``destination`` of MESSAGE names, if any.
 
     :param kind: of the destination, where the name does not tell a queue from a topic.
     """
+    return _parsed(dialect, text, kind, unquote)
+
+
+def parse_reply(dialect: Dialect, text: str) -> Destination | None:
+    """Return the destination that ``reply-to`` of MESSAGE names, if any.
+
+    It is what the sender wrote.
+    """
+    return _parsed(dialect, text, Kind.QUEUE, with_slashes)
+
+
+def _parsed(
+    dialect: Dialect, text: str, kind: Kind, unescaped: Callable[[str], str]
+) -> Destination | None:
     for prefix, temporary_kind in _TEMPORARY:
         if text.startswith(prefix) and len(text) > len(prefix):
             return Destination(temporary_kind, text[len(prefix) :], True)
     for plain_kind, prefix in _PREFIXES.items():
         if text.startswith(prefix) and len(text) > len(prefix):
             name = text[len(prefix) :]
-            return Destination(plain_kind, unquote(name) if dialect.escapes_names else name)
+            return Destination(plain_kind, unescaped(name) if dialect.escapes_names else name)
     if dialect.prefixes or not text:
         return None
     return Destination(kind, text)

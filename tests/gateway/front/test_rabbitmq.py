@@ -86,3 +86,40 @@ def test_what_is_not_persistent_makes_a_durable_queue(
     client.put(f"/queue/{name}", "b")
     own.subscribe(f"/queue/{name}")
     assert [message.text for message in own.messages(2)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("odd", ["ä b", "✓/c", 'a:"\\b'])
+def test_a_name_means_to_rabbitmq_what_it_means_to_the_client(
+    by_stomp: GatewayProcess, connect: Connect, own: Client, name: str, kind: str, odd: str
+) -> None:
+    there = f"/{kind}/{name}.{odd.replace('/', '%2F')}"
+    here = f"/{kind}/{name}.{odd}"
+    own.subscribe(there)
+    client = connect(by_stomp)
+    client.put(here, "to RabbitMQ", reply_to=here)
+    message = own.message()
+    assert (message.text, message["reply-to"]) == ("to RabbitMQ", there)
+    own.ask("UNSUBSCRIBE", {"id": "s"})
+    client.subscribe(here)
+    own.put(there, "from RabbitMQ", reply_to=there)
+    message = client.message()
+    assert (message.text, message["destination"], message["reply-to"]) == (
+        "from RabbitMQ",
+        here,
+        here,
+    )
+    client.send("SEND", {"destination": message["reply-to"]}, "an answer")
+    assert client.message().text == "an answer"
+
+
+def test_a_durable_subscription_to_a_topic_with_an_odd_name(
+    by_stomp: GatewayProcess, connect: Connect, own: Client, name: str
+) -> None:
+    with closing(Client(by_stomp.port)) as client:
+        client.connect("1.2", client_id=name)
+        client.subscribe(f"/topic/{name}.ä", durable_subscriber_name="d")
+        own.put(f"/topic/{name}.ä", "a")
+        message = client.message()
+        assert (message.text, message["destination"]) == ("a", f"/topic/{name}.ä")
+        client.ask("UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "d"})

@@ -21,6 +21,7 @@ from pipeline.datasource import kafka
 from pipeline.datasource.errors import OptionError
 from pipeline.datasource.options import ALL, Options, Use, parse, parse_reading
 from pipeline.datasource.places import Place, kind_headers, spelled
+from pipeline.errors import PipelineError
 
 QUEUE = {"destination": "queue:orders"}
 TOPIC = {
@@ -302,7 +303,11 @@ def test_brokers_differ() -> None:
     assert recognise("RabbitMQ/3.10.8") is RABBITMQ
     assert recognise("") is GENERIC
     queue = Place(Kind.QUEUE, "a/b%")
-    assert spelled(RABBITMQ, queue) == "/queue/a%2Fb%25"
+    assert spelled(RABBITMQ, queue) == "/queue/a%2Fb%"
+    with pytest.raises(
+        PipelineError, match="queue:a%2Fb: the broker takes %2F in a name for a slash"
+    ):
+        spelled(RABBITMQ, Place(Kind.QUEUE, "a%2Fb"))
     assert (spelled(ARTEMIS, queue), kind_headers(ARTEMIS, queue, "subscription-type")) == (
         "a/b%",
         (("subscription-type", "ANYCAST"),),
