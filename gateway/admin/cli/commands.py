@@ -373,6 +373,8 @@ class Command:
     :param ask: makes the request; what has ``run`` needs none.
     :param render: the lines and tables of the answer.
     :param done: the last line.
+    :param undone: says of an answer what was not done; with that the command ends with 1, and
+        without ``done``. Empty where all was.
     :param json: what ``--json`` prints of the answer.
     :param needs: options that must be given, and
     :param may: options that may, of those that not every command has.
@@ -385,6 +387,7 @@ class Command:
     question: Callable[[Namespace], Question | None] = lambda options: None
     render: Callable[[Namespace, Any], Iterable[str]] = lambda options, answer: ()
     done: Text = ""
+    undone: Callable[[Any], str] = lambda answer: ""
     json: Callable[[Namespace, Any], object] = lambda options, answer: answer
     needs: tuple[str, ...] = ()
     may: tuple[str, ...] = ()
@@ -448,6 +451,10 @@ def carry_out(command: Command, common: Common, options: Namespace) -> int:
     for text in command.render(options, answer):
         common.say(text)
     common.show_json(command.json(options, answer))
+    undone = command.undone(answer)
+    if undone:
+        common.complain(f"{common.program}: Error: {undone}")
+        return 1
     done = text_of(command.done, options)
     if done:
         common.say(done)

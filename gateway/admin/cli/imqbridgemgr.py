@@ -40,6 +40,7 @@ from gateway.admin.cli.definition_commands import DEFINITION_COMMANDS
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
 from gateway.admin.cli.render import counted, table
 from gateway.admin.cli.why import WHY_LINK
+from gateway.admin.left_behind import left_behind
 from gateway.instance.levels import ALIASES, LEVELS
 
 PROGRAM: Final = "imqbridgemgr"
@@ -226,6 +227,7 @@ _DEAD: Final = Command(
         if options.dry_run
         else f"Successfully {_DEAD_OPERATIONS[options.subcommand][1]} dead messages."
     ),
+    undone=left_behind,
     may=("-selector", "-limit", "-dry-run", "-dmq"),
 )
 

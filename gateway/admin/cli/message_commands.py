@@ -13,8 +13,15 @@ from typing import Any, Final
 
 from gateway.admin.cli import render_broker as render
 from gateway.admin.cli.client import AdminClient, AdminError
-from gateway.admin.cli.commands import Ask, Command, Question, UsageError, request
+from gateway.admin.cli.commands import (
+    Ask,
+    Command,
+    Question,
+    UsageError,
+    request,
+)
 from gateway.admin.cli.render import listed, one_line
+from gateway.admin.left_behind import left_behind
 
 
 def _listed_messages(options: Namespace, answer: Any) -> Iterator[str]:
@@ -120,6 +127,7 @@ def _changing(
         ),
         ask=ask or _order(word),
         render=_told,
+        undone=left_behind,
         needs=("-t", "-n", *needs),
         may=("-msgID", "-selector", "-limit", *may),
     )

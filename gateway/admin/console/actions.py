@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
+from gateway.admin.left_behind import why_left
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, refusal
 from gateway.admin.service.roles import Role, needed
 from gateway.instance.problems import printable
@@ -255,8 +256,7 @@ def _foreseen(answer: Mapping[str, Any]) -> str:
 def _left(answer: Mapping[str, Any]) -> str:
     told = ""
     if answer.get("left"):
-        reasons = "; ".join(f"{count}: {why}" for why, count in answer["reasons"].items())
-        told += f" {answer['left']} stay: {reasons}."
+        told += f" {answer['left']} of {answer['matched']} messages stay: {why_left(answer)}."
     if answer.get("gone"):
         told += f" {answer['gone']} were taken by somebody else."
     for name, what in _UNTOUCHED.items():

@@ -27,6 +27,13 @@ def gateway(tmp_path: Path) -> Iterator[GatewayProcess]:
 
 def imqcmd(gateway: GatewayProcess, *arguments: str, code: int = 0) -> Any:
     """What the command answers in JSON, or its error."""
+    done = told(gateway, *arguments, "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stderr if code else done.stdout)
+
+
+def told(gateway: GatewayProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What the command prints, and how it ends."""
     options = [
         "-b",
         f"{HOST}:{gateway.port_mapper_port}",
@@ -41,14 +48,11 @@ def imqcmd(gateway: GatewayProcess, *arguments: str, code: int = 0) -> Any:
         "from gateway.admin.cli.imqcmd import main; main()",
         *arguments,
         "-f",
-        "--json",
         *options,
     ]
-    done = subprocess.run(
+    return subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.returncode == code, done.stdout + done.stderr
-    return json.loads(done.stderr if code else done.stdout)
 
 
 def test_services_come_and_go(gateway: GatewayProcess) -> None:

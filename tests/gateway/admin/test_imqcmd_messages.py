@@ -20,7 +20,7 @@ from tests.conformance.client import Client
 from tests.gateway.admin.administered import Live
 from tests.gateway.admin.asking import basic
 from tests.gateway.admin.console.serving import Served
-from tests.gateway.admin.test_imqcmd_live import imqcmd
+from tests.gateway.admin.test_imqcmd_live import imqcmd, told
 from tests.gateway.broker.brokers import text
 from tests.gateway_process import HOST, GatewayProcess
 from tests.on_reactor import on_reactor
@@ -193,6 +193,12 @@ def test_the_limits_of_the_other_queue_count(
     assert (moved["matched"], moved["done"], moved["left"]) == (5, 3, 2)
     [reason] = moved["reasons"]
     assert "maxNumMsgs" in reason
+    # A script sees that messages stay; that none is chosen is no error.
+    options = ("-t", "q", "-n", name, "-to", f"{name}.small")
+    done = told(gateway, "move", "msg", *options, "-limit", "9")
+    assert (done.returncode, "Done: 0 of 2 messages" in done.stdout) == (1, True)
+    assert f"Error: 2 of 2 messages stay: {reason}\n" in done.stderr
+    assert told(gateway, "move", "msg", *options, "-selector", "a = 1").returncode == 0
     client.subscribe(f"/queue/{name}.small")
     assert [each.text for each in client.messages(3)] == ["a", "b", "c"]
     assert len(listed(gateway, name)) == 2

@@ -285,7 +285,7 @@ def test_a_property_whose_name_is_none_keeps_the_message(served: Served) -> None
     form = {"name": DEAD, "id": id, "new-name": "a b", "new-value": "c"}
     reply = Operator(served, "otto").send("edit", compare="1", **form)
     assert (
-        "It would take 0 of 1 messages. 1 stay: 1: &#39;a b&#39; is no name of a property."
+        "It would take 0 of 1 messages. 1 of 1 messages stay: &#39;a b&#39; is no name of a property."
         in reply.text
     )
     assert "act/replay-edited" not in reply.text
@@ -300,7 +300,7 @@ def test_an_expiry_in_the_past_keeps_the_message(served: Served, moment: str) ->
     assert "act/replay-edited" not in reply.text
     edit = json.dumps({"expires": f"{moment}Z"})
     reply = Operator(served, "otto").send("act/replay-edited", name=DEAD, id=id, edit=edit)
-    assert "0 messages were replayed. 1 stay" in reply.text
+    assert "0 messages were replayed. 1 of 1 messages stay" in reply.text
     assert id in ids(served, DEAD)
 
 
