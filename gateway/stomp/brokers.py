@@ -44,6 +44,7 @@ SCHEDULES: Final = frozenset(
 
 
 _SLASH: Final = "%2F"
+_EXCHANGES: Final = ("amq.direct.", "amq.fanout.", "amq.headers.")
 
 
 class Vouching(Enum):
@@ -142,6 +143,7 @@ class Dialect:
     :param no_local: the header of SUBSCRIBE for no-local, "" for none.
     :param subscribe_headers: of each SUBSCRIBE of the pipeline's.
     :param queue_headers: of each SUBSCRIBE and SEND to a queue.
+    :param has_exchanges: its clients know the exchanges that :func:`stands_for_exchange` is about.
     :param persistence_declares: ``persistent`` of SEND says whether its queue is durable, too. So it
         is left out where a message is not persistent, which a SEND without it is not.
     :param dead_headers: of a NACK that declares a message dead.
@@ -198,6 +200,7 @@ class Dialect:
     no_local: str = "no-local"
     subscribe_headers: tuple[tuple[str, str], ...] = ()
     queue_headers: tuple[tuple[str, str], ...] = ()
+    has_exchanges: bool = False
     persistence_declares: bool = False
     dead_headers: tuple[tuple[str, str], ...] = ()
     text_type: tuple[str, str, str] | None = None
@@ -293,6 +296,7 @@ RABBITMQ: Final = Dialect(
     no_local="",
     # Else its queues are exclusive to a connection, or gone with the last consumer.
     queue_headers=(("durable", "true"), ("auto-delete", "false"), ("exclusive", "false")),
+    has_exchanges=True,
     persistence_declares=True,
     dead_headers=(("requeue", "false"),),
     types_told=False,
@@ -359,6 +363,15 @@ GENERIC: Final = Dialect("generic")
 BROKERS: Final = {
     dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ)
 }
+
+
+def stands_for_exchange(topic: str) -> bool:
+    """Whether the topic of this name is an exchange to clients of RabbitMQ.
+
+    With the profile ``rabbitmq`` topics under these names stand for its exchanges, other than
+    ``amq.topic``, which has the topics of that broker.
+    """
+    return topic.startswith(_EXCHANGES)
 
 
 def with_slashes_escaped(name: str) -> str:

@@ -46,6 +46,7 @@ class Peer:
     :param node_capabilities: sources and targets have the capability ``queue`` or ``topic``, which
         tells the kind of a bare name.
     :param wildcards: of topics.
+    :param has_exchanges: see :class:`~gateway.stomp.brokers.Dialect`.
     :param host_prefix: what precedes a virtual host in the open frame's ``hostname``.
 
     What it can do:
@@ -91,6 +92,7 @@ class Peer:
     escapes_names: bool = False
     node_capabilities: bool = True
     wildcards: Wildcards = Wildcards.JMS
+    has_exchanges: bool = False
     host_prefix: str = ""
     transactions: bool = False
     durable: bool = False
@@ -220,6 +222,7 @@ RABBITMQ: Final = Peer(
     escapes_names=True,
     node_capabilities=False,
     wildcards=Wildcards.HASH,
+    has_exchanges=True,
     host_prefix="vhost:",
     # Quorum queues count deliveries, classic queues do not.
     tells_redelivery=True,
@@ -234,6 +237,7 @@ RABBITMQ_3: Final = Peer(
     escapes_names=True,
     node_capabilities=False,
     wildcards=Wildcards.HASH,
+    has_exchanges=True,
     host_prefix="vhost:",
     tells_redelivery=True,
     groups=False,

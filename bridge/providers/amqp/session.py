@@ -44,6 +44,7 @@ from gateway.messaging.errors import (
 from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
 from gateway.messaging.selector.selector import parse as parse_selector
+from gateway.stomp.brokers import stands_for_exchange
 
 #: Bytes of messages that wait for credit from which on a session is not writable.
 _MOST_QUEUED: Final = 1_048_576
@@ -123,6 +124,7 @@ class AmqpSession:
                     destination, "a message cannot be sent to a name with wildcards"
                 )
             _check_name(destination)
+            self._check_exchange(destination)
             due, for_clients = 0, self._connection.for_clients
             if for_clients and message.headers.group and not topic and not peer.groups:
                 raise NotSupported("groups")
@@ -280,11 +282,23 @@ class AmqpSession:
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         _check_name(destination)
+        self._check_exchange(destination)
         consumer = AmqpConsumer(self, self._connection, spec, deliver, failed)
         self._consumers[consumer] = None
         if spec.durable_name is not None:
             self._connection.durables[spec.durable_name] = consumer
         return consumer
+
+    def _check_exchange(self, destination: Destination) -> None:
+        """Refuse a client's exchange, which is no topic of the broker's."""
+        connection = self._connection
+        if (
+            connection.for_clients
+            and connection.peer.has_exchanges
+            and destination.kind is Kind.TOPIC
+            and stands_for_exchange(destination.name)
+        ):
+            raise NotSupported("exchanges")
 
     def _check_durable(self, name: str, spec: ConsumerSpec) -> None:
         if not self._connection.peer.durable:

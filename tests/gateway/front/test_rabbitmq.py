@@ -123,3 +123,28 @@ def test_a_durable_subscription_to_a_topic_with_an_odd_name(
         message = client.message()
         assert (message.text, message["destination"]) == ("a", f"/topic/{name}.ä")
         client.ask("UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "d"})
+
+
+@pytest.fixture(scope="module")
+def by_amqp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    with _in_front(tmp_path_factory, behind.rabbitmq_by_amqp()) as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("front", ["by_stomp", "by_amqp"])
+def test_exchanges_are_refused_as_they_are_not_passed_on(
+    request: pytest.FixtureRequest, connect: Connect, name: str, front: str
+) -> None:
+    gateway: GatewayProcess = request.getfixturevalue(front)
+    refused = "does not support exchanges other than amq.topic; use /topic/KEY or /queue/NAME"
+    for exchange in ("amq.direct/k", "amq.fanout", "amq.headers/k"):
+        destination = f"/exchange/{exchange}"
+        for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "s"})):
+            client = connect(gateway, "rabbitmq")
+            client.send(command, {"destination": destination, "receipt": "r", **headers})
+            error = client.expect("ERROR")
+            assert (refused in error.text, error["receipt-id"]) == (True, "r"), error
+    client = connect(gateway)
+    client.subscribe(f"/topic/{name}")
+    connect(gateway, "rabbitmq").put(f"/exchange/amq.topic/{name}", "a")
+    assert client.message().text == "a"
