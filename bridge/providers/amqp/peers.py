@@ -17,8 +17,9 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.provider import Capabilities
-from gateway.stomp.brokers import Wildcards
+from gateway.stomp.brokers import Wildcards, with_slashes, with_slashes_escaped
 
 #: Of a Destination's kind: what follows a prefix is percent-encoded, too.
 _SAFE: Final = "!$&'()*+,:;=@~-._"
@@ -43,6 +44,8 @@ class Peer:
 
     :param prefixes: what precedes the name of a queue and of a topic.
     :param escapes_names: names are percent-encoded.
+    :param reads_octets: to it each character of a link's address is one octet of the name in UTF-8,
+        and ``%2F`` is a slash; no other character is encoded.
     :param node_capabilities: sources and targets have the capability ``queue`` or ``topic``, which
         tells the kind of a bare name.
     :param wildcards: of topics.
@@ -90,6 +93,7 @@ class Peer:
     products: tuple[str, ...] = ()
     prefixes: tuple[str, str] = ("", "")
     escapes_names: bool = False
+    reads_octets: bool = False
     node_capabilities: bool = True
     wildcards: Wildcards = Wildcards.JMS
     has_exchanges: bool = False
@@ -135,20 +139,39 @@ class Peer:
         )
 
     def address(self, destination: Destination) -> str:
-        """Return the address of a destination."""
+        """Return the address of a destination, as messages have it.
+
+        :raises InvalidDestination: it has no address.
+        """
         name = destination.name
         if destination.temporary:
             return name
+        if self.reads_octets:
+            try:
+                return self.prefixes[destination.kind] + with_slashes_escaped(name)
+            except ValueError as error:
+                raise InvalidDestination(destination, str(error)) from None
         return self.prefixes[destination.kind] + (
             quote(name, safe=_SAFE) if self.escapes_names else name
         )
 
+    def node(self, destination: Destination) -> str:
+        """Return the address of a link to a destination.
+
+        :raises InvalidDestination: it has no address.
+        """
+        address = self.address(destination)
+        return address.encode().decode("latin-1") if self.reads_octets else address
+
     def pattern(self, destination: Destination) -> str:
-        """Return the address to receive from; the name may be a pattern."""
+        """Return the address to receive from, of a name or a pattern.
+
+        :raises InvalidDestination: it has no address.
+        """
         if self.escapes_names and not destination.temporary:
             name = quote(destination.name, safe=_SAFE + "#")
             return self.prefixes[destination.kind] + name
-        return self.address(destination)
+        return self.node(destination)
 
     def destination(self, address: str, said: int | None, kind: Kind) -> Destination:
         """Return the destination that an address means.
@@ -164,6 +187,8 @@ class Peer:
         for each, prefix in zip(Kind, self.prefixes, strict=True):
             if prefix and address.startswith(prefix) and len(address) > len(prefix):
                 name = address[len(prefix) :]
+                if self.reads_octets:
+                    return Destination(each, with_slashes(name))
                 return Destination(each, unquote(name) if self.escapes_names else name)
         return Destination(kind, address)
 
@@ -234,7 +259,7 @@ RABBITMQ: Final = Peer(
 RABBITMQ_3: Final = Peer(
     "rabbitmq3",
     prefixes=("/queue/", "/topic/"),
-    escapes_names=True,
+    reads_octets=True,
     node_capabilities=False,
     wildcards=Wildcards.HASH,
     has_exchanges=True,

@@ -200,7 +200,7 @@ class AmqpSession:
                 connection.channel(),
                 connection.new_name(),
                 node(
-                    peer.address(there),
+                    peer.node(there),
                     capability(destination) if peer.node_capabilities else "",
                     destination.kind is Kind.QUEUE and not peer.node_capabilities,
                 ),
@@ -282,6 +282,7 @@ class AmqpSession:
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         _check_name(destination)
+        peer.address(destination)
         self._check_exchange(destination)
         consumer = AmqpConsumer(self, self._connection, spec, deliver, failed)
         self._consumers[consumer] = None

@@ -148,3 +148,23 @@ def test_exchanges_are_refused_as_they_are_not_passed_on(
     client.subscribe(f"/topic/{name}")
     connect(gateway, "rabbitmq").put(f"/exchange/amq.topic/{name}", "a")
     assert client.message().text == "a"
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("odd", ["ä b", "✓/c"])
+def test_a_name_means_the_same_by_amqp(
+    by_amqp: GatewayProcess, connect: Connect, own: Client, name: str, kind: str, odd: str
+) -> None:
+    here = f"/{kind}/{name}.{odd}"
+    client = connect(by_amqp)
+    client.subscribe(here)
+    own.put(f"/{kind}/{name}.{odd.replace('/', '%2F')}", "from RabbitMQ")
+    message = client.message()
+    assert (message.text, message["destination"]) == ("from RabbitMQ", here)
+    connect(by_amqp).put(here, "to RabbitMQ", reply_to=here)
+    message = client.message()
+    assert (message.text, message["destination"], message["reply-to"]) == (
+        "to RabbitMQ",
+        here,
+        here,
+    )
