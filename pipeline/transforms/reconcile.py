@@ -457,7 +457,11 @@ def _with_doubt(found: DataFrame, seen: DataFrame) -> DataFrame:
 
 
 def _with_order(judged: DataFrame) -> DataFrame:
-    """Add ``reordered``, whether a later message overtook it, and why."""
+    """Add ``reordered``, whether a later message overtook it, and why.
+
+    Order is that of a link within each of its targets.
+    """
+    to = sql.coalesce("target", sql.lit("")).alias("_to")
     # In the order in which the link got the messages last, and in that in which it got each first:
     # one place, or a place in each. Where a place is not known, nothing is known to come after it.
     came, twice = sql.col("_came"), ~sql.col("_given").eqNullSafe(sql.col("_first"))
@@ -465,9 +469,9 @@ def _with_order(judged: DataFrame) -> DataFrame:
         _place("_given", last=came, first=sql.when(~twice, came)),
         _place("_first", last=sql.lit(None), first=came, where=twice),
     )
-    placed = judged.where("_came is not null").select(*KEY, "source", sql.inline(places))
+    placed = judged.where("_came is not null").select(*KEY, "source", to, sql.inline(places))
     numbered = placed.where("_at is not null").select(
-        *(*KEY, "source", "_last", "_first", "_at.line", "_at.place"),
+        *(*KEY, "source", "_to", "_last", "_first", "_at.line", "_at.place"),
         sql.struct("_at.run", number(sql.col("_at.line")).alias("number")).alias("_stretch"),
     )
     # From the end to the beginning: what came after a message and has arrived before it.
@@ -475,7 +479,7 @@ def _with_order(judged: DataFrame) -> DataFrame:
         numbered,
         sql.min,
         ("_last", "_first"),
-        of=("instance", "link", "source"),
+        of=("instance", "link", "source", "_to"),
         stretch="_stretch",
         order=("line", "place"),
         backwards=True,

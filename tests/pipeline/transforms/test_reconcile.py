@@ -283,7 +283,7 @@ def test_what_is_overtaken_is_told_however_far_it_is_from_what_overtook_it(
     places: dict[tuple[str, int], list[tuple[tuple[str, int], tuple[str, int] | None]]] = {}
     transfer = 0
     for number in range(400):
-        link, source = chance.choice("xy"), chance.randrange(2)
+        link, source, target = chance.choice("xy"), chance.randrange(2), chance.randrange(2)
         for _ in range(chance.choice((1, 1, 2))):
             transfer += 1
             run = chance.choice(("r-1", "r-2"))
@@ -291,7 +291,11 @@ def test_what_is_overtaken_is_told_however_far_it_is_from_what_overtook_it(
             line = chance.randrange(30_000)
             later = line + 1 + chance.choice((chance.randrange(40), chance.randrange(9_000)))
             came = (run, later) if chance.random() < 0.9 else None
-            named = {"id": f"{link}{source}/{number}", "link": f"b/{link}", "transfer": transfer}
+            named = {
+                "id": f"{link}{source}{target}/{number}",
+                "link": f"b/{link}",
+                "transfer": transfer,
+            }
             rows.append(
                 {
                     **named,
@@ -299,6 +303,9 @@ def test_what_is_overtaken_is_told_however_far_it_is_from_what_overtook_it(
                     "destination": f"queue:{source}",
                 }
             )
+            # Where rules of a link say several targets, order is that within each.
+            sent = {"run": run, "line": line + 1, "step": "sent", "destination": f"queue:t{target}"}
+            rows.append({**named, **sent})
             if came is not None:
                 rows.append(
                     {
@@ -306,10 +313,10 @@ def test_what_is_overtaken_is_told_however_far_it_is_from_what_overtook_it(
                         "run": run,
                         "line": later,
                         "step": "arrived",
-                        "destination": "queue:t",
+                        "destination": f"queue:t{target}",
                     }
                 )
-            places.setdefault((f"{link}{source}", number), []).append(((run, line), came))
+            places.setdefault((f"{link}{source}{target}", number), []).append(((run, line), came))
     names = ("run", "line", "step", "id", "link", "transfer", "destination")
     frame = spark.createDataFrame(
         [tuple(row[name] for name in names) for row in rows],
