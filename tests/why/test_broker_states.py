@@ -14,6 +14,7 @@ from gateway.broker.properties.settings import BrokerOptions
 from gateway.broker.store.interface import StoreDamaged
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Queue
+from gateway.messaging.message import Message
 from gateway.messaging.provider import Mode
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.gateway.broker.administration import administration
@@ -31,15 +32,30 @@ def filled(stepped: Stepped, bodies: Sequence[object]) -> PhysicalQueue:
     return queue
 
 
-def cause(stepped: Stepped, queue: PhysicalQueue, kind: CauseKind) -> Cause:
+def cause(
+    stepped: Stepped, queue: PhysicalQueue, kind: CauseKind, sample: Sequence[Message] = ()
+) -> Cause:
     """The cause of that kind which the queue has now."""
     facts = Facts(stepped.now_ms, dict(stepped.provider.connections), stomp="STARTED")
     found: list[Cause] = []
-    for _ in queue_causes(stepped.broker, queue, facts, 0, [], found):
+    for _ in queue_causes(stepped.broker, queue, facts, 0, sample, found):
         pass
     [of_kind] = [each for each in found if each.kind is kind]
-    parsed(of_kind.command)
+    if of_kind.command:
+        parsed(of_kind.command)
     return of_kind
+
+
+def test_what_has_expired_is_told_before_it_is_found(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path)
+    queue = filled(stepped, range(3))
+    sample = texts(Q, ["a", "b", "c"])
+    for message in sample[:2]:
+        message.expires = stepped.now_ms
+    sample[2].expires = stepped.now_ms + 1
+    found = cause(stepped, queue, CauseKind.EXPIRED, sample)
+    assert found.figures == {"expired": 2, "looked_at": 3}
+    assert "dead within 60 seconds" in found.sentence
 
 
 def test_a_message_of_it_is_damaged_in_the_store(tmp_path: Path) -> None:

@@ -302,6 +302,24 @@ def sample_causes(
     yield
 
 
+def _expired_causes(
+    broker: Broker, name: str, facts: Facts, sample: Sequence[Message]
+) -> Iterator[Cause]:
+    """Yield how many of those that wait have expired."""
+    expired = sum(0 < message.expires <= facts.now_ms for message in sample)
+    if not expired:
+        return
+    interval = broker.options.expiration_interval
+    when = f"within {interval} seconds" if interval else "when a consumer would get them"
+    yield Cause(
+        CauseKind.EXPIRED,
+        f"Of the {counted(len(sample))} that come first in {name}, {expired} {some(expired, 'has', 'have')} expired: no consumer gets them, and they are dead {when}.",
+        {"expired": expired, "looked_at": len(sample)},
+        "Have senders set a longer time to live (expires), or consumers keep up.",
+        weight=expired,
+    )
+
+
 def queue_causes(
     broker: Broker,
     queue: PhysicalQueue,
@@ -320,6 +338,7 @@ def queue_causes(
     name = spoken(destination)
     waiting = dispatch.backlog.waiting
     found += _state_causes(queue, [queue])
+    found += _expired_causes(broker, name, facts, sample)
     found += link_causes_of(facts, destination)
     yield
     holders = list(facts.holders(dispatch.consumers))
