@@ -44,6 +44,7 @@ class Collector:
     :ivar status: what it answers.
     :ivar asked: how many requests came.
     :ivar endless: its answers do not end.
+    :ivar stalled: its answers break off.
     :ivar octets: that such an answer had.
     """
 
@@ -52,6 +53,7 @@ class Collector:
         self.status = 200
         self.asked = 0
         self.endless = False
+        self.stalled = False
         self.octets = 0
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -84,6 +86,10 @@ def collecting(port: int = 0) -> Iterator[tuple[Collector, int]]:
             else:
                 self.send_header("content-length", "2")
             self.end_headers()
+            if collector.stalled:
+                self.wfile.write(b"{")
+                collector.may_answer.clear()
+                collector.may_answer.wait()
             self.wfile.write(b"{}")
             with suppress(OSError):
                 while collector.endless:
@@ -231,6 +237,16 @@ def test_a_collector_that_says_nothing_does_not_hold_up_the_end(tmp_path: Path) 
             client.store("/queue/r", b"x")
             gateway.terminate()
             assert "Traceback" not in gateway.log, gateway.log
+
+
+def test_an_answer_that_breaks_off_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with collecting() as (collector, port):
+        collector.stalled = True
+        with traced(tmp_path, port) as gateway, Client(gateway.port) as client:
+            client.store("/queue/q", b"x", **SAMPLED)
+            until(lambda: not collector.may_answer.is_set(), "it is not asked")
+            gateway.terminate()
+            assert "is asked again: it does not answer in time" in gateway.log, gateway.log
 
 
 def test_a_collector_that_refuses_is_counted(tmp_path: Path) -> None:

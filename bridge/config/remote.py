@@ -13,21 +13,18 @@ from typing import Any, Final, NoReturn
 from OpenSSL import SSL
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, ensureDeferred
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
 from twisted.web.client import (
     Agent,
     BrowserLikePolicyForHTTPS,
     RequestTransmissionFailed,
-    ResponseDone,
     ResponseFailed,
 )
-from twisted.web.http import PotentialDataLoss
 from twisted.web.iweb import IPolicyForHTTPS, IResponse
 
 from bridge.config.document import LARGEST, of_document, too_large
 from bridge.config.problems import ConfigurationError
 from gateway.instance.settings import printable
+from gateway.reactor.bodies import BodyTooLong, read_body
 
 TIMEOUT_S: Final = 30.0
 """Seconds in which the whole document must have arrived."""
@@ -75,54 +72,22 @@ async def _fetched(agent: Agent, url: str) -> bytes:
             if moved
             else ""
         )
-        _discard(response, url)
+        _discard(response)
         expected = f"a web server that has the document, and it answers {status}{leads}"
         raise ConfigurationError([of_document(url, expected)])
     if isinstance(response.length, int) and response.length > LARGEST:
-        _discard(response, url)
+        _discard(response)
         raise ConfigurationError([too_large(url)])
-    return await _body(response, url)
+    try:
+        return await read_body(response, LARGEST)
+    except BodyTooLong:
+        # A truncated document is not well-formed and so is refused later.
+        raise ConfigurationError([too_large(url)]) from None
 
 
-def _body(response: IResponse, url: str) -> Deferred[bytes]:
-    protocol = _Body(url)
-    response.deliverBody(protocol)  # type: ignore[no-untyped-call]
-    return protocol.whole
-
-
-class _Body(Protocol):
-    """Collects a body of at most :data:`LARGEST` bytes."""
-
-    def __init__(self, url: str) -> None:
-        self.whole: Deferred[bytes] = Deferred(lambda _: self._close())
-        self._url = url
-        self._data = bytearray()
-
-    def dataReceived(self, data: bytes) -> None:
-        self._data += data
-        if len(self._data) > LARGEST and not self.whole.called:
-            self._data.clear()
-            self._close()
-            self.whole.errback(ConfigurationError([too_large(self._url)]))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self.whole.called:
-            return
-        # Without a length the body ends with the connection. A truncated document is not well-formed
-        # and so is refused later.
-        if isinstance(reason.value, (ResponseDone, PotentialDataLoss)):
-            self.whole.callback(bytes(self._data))
-        else:
-            self.whole.errback(reason)
-
-    def _close(self) -> None:
-        if self.transport is not None:
-            self.transport.loseConnection()
-
-
-def _discard(response: IResponse, url: str) -> None:
+def _discard(response: IResponse) -> None:
     """Close the connection of a response without reading its body."""
-    unread = _body(response, url)
+    unread = read_body(response, LARGEST)
     unread.addErrback(lambda _: None)
     unread.cancel()
 

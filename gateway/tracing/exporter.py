@@ -10,19 +10,17 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone
-from twisted.web.http import PotentialDataLoss
+from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IBodyProducer
 from zope.interface import implementer
 
 from gateway.journal.tracer import Context, TracingStanding
 from gateway.messaging.message import Message
+from gateway.reactor.bodies import BodyTooLong, read_body
 from gateway.reactor.rates import TokenBucket
 from gateway.tracing.contexts import contexts
 from gateway.tracing.otlp import rejected_by, request_of
@@ -64,38 +62,6 @@ class _Body:
 
     def stopProducing(self) -> None:
         """All is written."""
-
-
-class _Answer(Protocol):
-    """Reads the body of an answer, and no more than the longest.
-
-    :ivar read: gets it; fails where it does not end. It can be cancelled.
-    """
-
-    def __init__(self) -> None:
-        self.read: Final[Deferred[bytes]] = Deferred(lambda _: self._close())
-        self._octets = b""
-
-    def dataReceived(self, data: bytes) -> None:
-        """Octets of it."""
-        self._octets += data
-        if len(self._octets) > _LONGEST_ANSWER and not self.read.called:
-            self.read.callback(b"")
-            self._close()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """It has ended."""
-        if self.read.called:
-            return
-        # The end of the connection is also one of the answer (RFC 9112, section 6.3).
-        if reason.check(ResponseDone, PotentialDataLoss):  # type: ignore[no-untyped-call]
-            self.read.callback(self._octets)
-        else:
-            self.read.errback(reason)
-
-    def _close(self) -> None:
-        if self.transport is not None:
-            self.transport.abortConnection()  # type: ignore[attr-defined]
 
 
 class _Failed(Exception):
@@ -231,12 +197,11 @@ class Tracing:
         request.addTimeout(max(0.0, self._left()), self._reactor)
         try:
             code, answer = await request
-        except TimeoutError as error:
-            raise _Failed("it does not answer in time") from error
         except Exception as error:
-            reasons = getattr(error, "reasons", ())
-            why = "; ".join(str(reason.value) for reason in reasons) or str(error) or repr(error)
-            raise _Failed(why) from error
+            reasons = [reason.value for reason in getattr(error, "reasons", ())] or [error]
+            late = any(isinstance(each, CancelledError | TimeoutError) for each in reasons)
+            why = "; ".join(str(each) or repr(each) for each in reasons)
+            raise _Failed("it does not answer in time" if late else why) from error
         finally:
             self._request = None
         if code in _AGAIN:
@@ -267,9 +232,10 @@ class Tracing:
             Headers({b"content-type": [b"application/json"], b"user-agent": [b"stomp-gateway"]}),
             _Body(body),
         )
-        answer = _Answer()
-        response.deliverBody(answer)  # type: ignore[no-untyped-call]
-        return response.code, await answer.read
+        try:
+            return response.code, await read_body(response, _LONGEST_ANSWER)
+        except BodyTooLong:
+            return response.code, b""
 
     async def _sleep(self, seconds: float) -> None:
         pause: Deferred[None] = Deferred()
