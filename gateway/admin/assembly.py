@@ -396,7 +396,7 @@ def _sessions(bridges: BridgeServiceManager) -> Mapping[int, Session]:
 
 
 def _connected(provider: EmbeddedProvider, number: int) -> bool:
-    return any(each.number == number for each in list(provider.connections))
+    return provider.numbered(number) is not None
 
 
 def _listeners(bridges: BridgeServiceManager) -> ListenerResources:

@@ -72,9 +72,7 @@ class SubscriptionResources:
 
     def _list(self, request: AdminRequest) -> dict[str, object]:
         number = request.number("id", 0, 1, 1 << 62)
-        connection = next(
-            (each for each in self._provider.connections if each.number == number), None
-        )
+        connection = self._provider.numbered(number)
         if connection is None:
             raise Refused(
                 f"there is no connection {number}: it may have ended",

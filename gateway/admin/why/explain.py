@@ -230,9 +230,7 @@ class Explanations:
 
         :raises Refused: there is no such connection.
         """
-        connection = next(
-            (each for each in self._provider.connections if each.number == number), None
-        )
+        connection = self._provider.numbered(number)
         if connection is None:
             raise Refused(
                 f"there is no connection {number}: it has ended, or is another broker's; 'imqcmd list cxn' lists those there are",

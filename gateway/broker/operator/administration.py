@@ -532,17 +532,16 @@ class BrokerAdministration:
         :param number: its id.
         :raises AdministrationRefused: no connection has it.
         """
-        for connection in list(self._provider.connections):
-            if connection.number == number:
-                with self._broker.turn:
-                    connection.fail(ConnectionEnded())
-                self._broker.log.info(
-                    "connection {number} of user '{user}' is ended by an administrator",
-                    number=number,
-                    user=connection.user,
-                )
-                return
-        raise AdministrationRefused(f"there is no connection {number}")
+        connection = self._provider.numbered(number)
+        if connection is None:
+            raise AdministrationRefused(f"there is no connection {number}")
+        with self._broker.turn:
+            connection.fail(ConnectionEnded())
+        self._broker.log.info(
+            "connection {number} of user '{user}' is ended by an administrator",
+            number=number,
+            user=connection.user,
+        )
 
 
 def _check_readable(physical: PhysicalQueue | PhysicalTopic, more: str = "") -> None:

@@ -159,10 +159,11 @@ class Paging:
 
     def connection(self, number: int) -> ConnectionView | None:
         """Return the connection with this id; None without one."""
-        for each, address in self._provider.connections.items():
-            if each.number == number:
-                return self._view(each, address, self._clients(), self._holders())
-        return None
+        found = self._provider.numbered(number)
+        if found is None:
+            return None
+        address = self._provider.connections[found]
+        return self._view(found, address, self._clients(), self._holders())
 
     def survey(self) -> Deferred[Survey]:
         """Look at every destination."""

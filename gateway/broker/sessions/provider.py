@@ -88,6 +88,10 @@ class EmbeddedProvider:
         self._numbers = 0
         self._expiry: Final = Endings(broker.schedule, broker.turn, self._end)
 
+    def numbered(self, number: int) -> EmbeddedConnection | None:
+        """Return the open connection with this id; None without one."""
+        return next((each for each in list(self.connections) if each.number == number), None)
+
     @property
     def resource(self) -> str:
         return f"embedded:{self.broker.store_id}"
