@@ -6,13 +6,12 @@ Declares the servers that take no others, and their cells.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.cell import Cell, Row
-from benchmarks.goals import AtLeast, NoneLost
+from benchmarks.cell import Cell
+from benchmarks.goals import AtLeast
 from benchmarks.peers import ActiveMQ, Gateway, Peer, PureGateway, RabbitMQ
-from benchmarks.steady_cells import steady
+from benchmarks.steady_cells import elsewhere, steady
 
 
 class Certified(Peer):
@@ -47,10 +46,8 @@ _SERVERS: Mapping[str, type[Peer]] = {
 
 
 def _over_tls(name: str) -> Cell:
-    cell = steady(name)
-    title = f"TLS with client certificates: {cell.rows[0].title}"
-    row = Row(title, "msg/s", True, (NoneLost(), AtLeast(2.0, "ActiveMQ")))
-    return replace(cell, name=f"tls-{name}", rows=(row,), servers=_SERVERS)
+    said = "TLS with client certificates"
+    return elsewhere(steady(name), "tls", said, AtLeast(2.0, "ActiveMQ"), _SERVERS)
 
 
 def readme() -> list[Cell]:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cell import Cell, Row
-from benchmarks.goals import AtLeast, NoneLost
+from benchmarks.cell import Cell
+from benchmarks.goals import AtLeast
 from benchmarks.jms_bridge import OpenWireActiveMQ
 from benchmarks.peers import ActiveMQ, Gateway, Peer, PureGateway
 from benchmarks.process import ProcessTree
-from benchmarks.steady_cells import steady
+from benchmarks.steady_cells import elsewhere, steady
 
 _NAME: Final = "behind"
 
@@ -94,10 +93,8 @@ _SERVERS: Final[Mapping[str, type[Peer]]] = {
 
 
 def _in_front(name: str) -> Cell:
-    cell = steady(name)
-    title = f"in front of ActiveMQ by JMS, beside its own STOMP: {cell.rows[0].title}"
-    row = Row(title, "msg/s", True, (NoneLost(), AtLeast(0.6, "ActiveMQ")))
-    return replace(cell, name=f"front-{name}", rows=(row,), servers=_SERVERS)
+    said = "in front of ActiveMQ by JMS, beside its own STOMP"
+    return elsewhere(steady(name), "front", said, AtLeast(0.6, "ActiveMQ"), _SERVERS)
 
 
 def readme() -> list[Cell]:

@@ -5,8 +5,8 @@ Declares what is measured and what is to be reached; how is in :mod:`benchmarks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 from benchmarks import load
@@ -92,6 +92,18 @@ def steady(name: str) -> Cell:
         headers == "varying",
     )
     return Cell(name, Steady(declared), (Row(title(declared), "msg/s", True, goals(declared)),))
+
+
+def elsewhere(
+    cell: Cell, prefix: str, said: str, goal: Goal, servers: Mapping[str, type[Peer]]
+) -> Cell:
+    """Return a cell at other servers, as which it has another name and goal.
+
+    :param prefix: of its name, and
+    :param said: of its title.
+    """
+    row = Row(f"{said}: {cell.rows[0].title}", "msg/s", True, (NoneLost(), goal))
+    return replace(cell, name=f"{prefix}-{cell.name}", rows=(row,), servers=servers)
 
 
 def title(declared: Load) -> str:
