@@ -130,14 +130,14 @@ def exclusive(headers: Headers) -> bool:
 def consumer_priority(headers: Headers) -> int:
     """Return the priority of a consumer among others; 0 unless given.
 
-    :raises CommandRefused: it is none that ActiveMQ has.
+    :raises CommandRefused: ActiveMQ has no such priority.
     """
     priority = _signed(headers, "priority", -128)
     if priority is None:
         return 0
     if priority > 127:
         raise CommandRefused(
-            f"activemq.priority {priority} is none: expected -128 to 127, the highest"
+            f"activemq.priority {priority} is out of range: expected -128 to 127, the highest"
         )
     return priority
 

@@ -128,7 +128,7 @@ def test_whatever_comes_is_a_header_or_none_or_refused(octets: bytes) -> None:
 @pytest.mark.parametrize(
     ("forwarded", "peer", "client"),
     [
-        # A proxy on this machine that does not say who asks gives nobody the rights of this machine.
+        # The client of a proxy on this machine, which does not name it, may not do what others here may.
         ("", "127.0.0.1", UNKNOWN),
         ("127.0.0.1", "127.0.0.1", UNKNOWN),
         ("127.0.0.2, ::1", "127.0.0.1", UNKNOWN),
