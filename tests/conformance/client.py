@@ -102,6 +102,20 @@ def encode(command: str, headers: Mapping[str, str], body: bytes, version: str) 
     return f"{command}\n{lines}\n".encode() + body + b"\0"
 
 
+def upgrade(*more: str) -> bytes:
+    """Return the request for a WebSocket. :param more: lines of its head."""
+    lines = (
+        "GET /stomp HTTP/1.1",
+        f"Host: {HOST}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==",
+        *more,
+    )
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
 class Client:
     """One connection.
 

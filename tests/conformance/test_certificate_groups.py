@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 from certs.keystore import KeyStore
-from tests.conformance.client import Client
-from tests.gateway_process import HOST, Certificates, GatewayProcess, free_port
+from tests.conformance.client import Client, upgrade
+from tests.gateway_process import Certificates, GatewayProcess, free_port
 
 _WEB: Final = "imq.bridge.stomp.listener.web"
 _RULES: Final = """
@@ -40,15 +40,7 @@ class _WebClient(Client):
 
     def __init__(self, port: int, *, tls: ssl.SSLContext) -> None:
         super().__init__(port, tls=tls)
-        request = [
-            "GET /stomp HTTP/1.1",
-            f"Host: {HOST}",
-            "Upgrade: websocket",
-            "Connection: Upgrade",
-            "Sec-WebSocket-Version: 13",
-            "Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==",
-        ]
-        super().write("\r\n".join([*request, "", ""]).encode())
+        super().write(upgrade())
         self._raw = b""
         while b"\r\n\r\n" not in self._raw:
             self._raw += self._socket.recv(65536)

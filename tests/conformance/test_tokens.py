@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 import jwt
 import pytest
 
-from tests.conformance.client import Client
+from tests.conformance.client import Client, upgrade
 from tests.crash.waiting import until_logged
 from tests.gateway.broker.security.issuing import AUDIENCE, ISSUER, Issuer
 from tests.gateway_process import HOST, GatewayProcess, free_port
@@ -172,19 +172,10 @@ def test_a_token_may_come_with_the_request_for_a_websocket(
     gateway: GatewayProcess, issuer: Issuer
 ) -> None:
     token = issuer.token(int(time.time()) + _SHORT)
-    request = [
-        "GET /stomp HTTP/1.1",
-        f"Host: {HOST}",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Version: 13",
-        "Sec-WebSocket-Key: AAECAwQFBgcICQoLDA0ODw==",
-        f"Authorization: Bearer {token}",
-    ]
     frame = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
     port = int(gateway.settings[f"{_WEB}.port"])
     with socket.create_connection((HOST, port), timeout=30) as web:
-        web.sendall("\r\n".join([*request, "", ""]).encode())
+        web.sendall(upgrade(f"Authorization: Bearer {token}"))
         web.sendall(bytes((0x82, 0x80 | len(frame), 0, 0, 0, 0)) + frame)
         said = b""
         while piece := web.recv(4096):

@@ -17,7 +17,7 @@ import pytest
 from gateway.messaging.envelope import decode
 from gateway.messaging.message import Message
 from tests.bridge.providers.jms.stubs import compiled
-from tests.bridge.providers.jms.test_transformers import package
+from tests.bridge.providers.jms.test_transformers import STUB, package
 from tests.conformance.client import Client
 from tests.gateway_process import GatewayProcess
 
@@ -32,12 +32,7 @@ FILE: Final = """\
   </link>
   {dmqs}
   <connection-factory ref-name="here"/>
-  <connection-factory ref-name="stub" lookup-name="cf">
-    <property name="java.naming.factory.initial" value="stub.StubProvider"/>
-    <property name="java.naming.provider.url" value="stub:"/>
-    <property name="imq.jms.classpath" value="{classes}"/>
-    <property name="imq.jms.jvmOptions" value="-Xmx64m"/>
-  </connection-factory>
+  {stub}
   <destination ref-name="in" name="IN" type="queue"/>
   <destination ref-name="stub" name="STUB" type="queue"/>
   <destination ref-name="second" name="SECOND" type="queue"/>
@@ -67,7 +62,7 @@ def gateway_with(folder: Path, classes: Path, dmqs: str) -> GatewayProcess:
     )
     file = gateway.directory / "etc" / "orders.xml"
     file.parent.mkdir(parents=True)
-    file.write_text(FILE.format(classes=classes, dmqs=dmqs))
+    file.write_text(FILE.format(stub=STUB.format(classes=classes), dmqs=dmqs))
     ext = folder / "lib" / "ext"
     ext.mkdir(parents=True)
     package(classes, "javax", ext)

@@ -550,6 +550,14 @@ async def test_messages_of_activemq(
 
 # --- a whole gateway
 
+#: The stub provider, with the classes of tests.
+STUB: Final = """\
+<connection-factory ref-name="stub" lookup-name="cf">
+    <property name="java.naming.factory.initial" value="stub.StubProvider"/>
+    <property name="java.naming.provider.url" value="stub:"/>
+    <property name="imq.jms.classpath" value="{classes}"/>
+    <property name="imq.jms.jvmOptions" value="-Xmx64m"/>
+  </connection-factory>"""
 FILE: Final = """\
 <jmsbridge name="orders">
   <link name="there" transacted="false">
@@ -561,12 +569,7 @@ FILE: Final = """\
     <target connection-factory-ref="here" destination-ref="out" message-transformer-class="com.acme.Changes"/>
   </link>
   <connection-factory ref-name="here"/>
-  <connection-factory ref-name="stub" lookup-name="cf">
-    <property name="java.naming.factory.initial" value="stub.StubProvider"/>
-    <property name="java.naming.provider.url" value="stub:"/>
-    <property name="imq.jms.classpath" value="{classes}"/>
-    <property name="imq.jms.jvmOptions" value="-Xmx64m"/>
-  </connection-factory>
+  {stub}
   <destination ref-name="in" name="IN" type="queue"/>
   <destination ref-name="out" name="OUT" type="queue"/>
   <destination ref-name="stub" name="STUB" type="queue"/>
@@ -589,7 +592,7 @@ def test_a_file_of_open_mq_and_a_jar_in_the_operator_s_folder_are_enough(
     )
     file = gateway.directory / "etc" / "orders.xml"
     file.parent.mkdir(parents=True)
-    file.write_text(FILE.format(classes=classes))
+    file.write_text(FILE.format(stub=STUB.format(classes=classes)))
     ext = tmp_path / "lib" / "ext"
     ext.mkdir(parents=True)
     shutil.copy(jars / "acme.jar", ext)
