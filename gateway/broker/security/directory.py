@@ -69,16 +69,28 @@ class _Login:
         self.until: Final = until
         #: Its client is gone.
         self.given_up = False
-        #: What its thread may be waiting for.
-        self.connection: ldap3.Connection | None = None
+        self._over = False
+        #: Whose answer its thread may be waiting for.
+        self._asked: ldap3.Connection | None = None
 
     def give_up(self, _: object) -> None:
         """Look it up no more, unless that is under way."""
         self.given_up = True
 
+    def asks(self, connection: ldap3.Connection) -> None:
+        """Its thread is about to wait for an answer, by a connection that is open.
+
+        :raises TimeoutError: its time is over.
+        """
+        self._asked = connection
+        if self._over:
+            raise TimeoutError("the login's time is over")
+
     def cut(self) -> None:
         """Have its thread wait no more. The reactor's thread calls this."""
-        waiting = self.connection and self.connection.socket
+        # First, so that a thread which asks by another connection from here on is told by ``asks``.
+        self._over = True
+        waiting = self._asked and self._asked.socket
         if waiting:
             with suppress(OSError):
                 # Not that of TLS, which a thread is using.
@@ -281,7 +293,7 @@ class _Asked:
         try:
             with self._bound(options.principal, options.password) as connection:
                 own = _filtered(options.uid_attribute, name, options.user_filter)
-                found = _search(connection, options.base, own, options.uid_attribute)
+                found = self._search(connection, options.base, own, options.uid_attribute)
                 known = len(found) == 1
                 # One who is not there is asked for like one who is, so that neither words nor time
                 # tell them apart.
@@ -292,7 +304,8 @@ class _Asked:
                 groups: set[str] = set()
                 if options.searches_groups:
                     members = _filtered(options.member_attribute, dn, options.group_filter)
-                    listed = _search(connection, options.group_base, members, options.gid_attribute)
+                    base, attribute = options.group_base, options.gid_attribute
+                    listed = self._search(connection, base, members, attribute)
                     groups = {group for _, called in listed for group in called if is_name(group)}
         except UnicodeError:
             raise _Refused(_UNKNOWN) from None
@@ -320,17 +333,29 @@ class _Asked:
 
         :raises LDAPException: it cannot be had.
         """
-        login = self._login
-        connection, around = self._connection(user, password), login.connection
-        login.connection = connection
+        connection = self._connection(user, password)
         try:
+            # This has limits of its own, a handshake of TLS included.
             connection.open(read_server_info=False)
+            self._login.asks(connection)
             connection.bind()
             yield connection
         finally:
-            login.connection = around
             with suppress(LDAPException, OSError):
                 connection.unbind()
+
+    def _search(
+        self, connection: Any, base: str, filter: str, attribute: str
+    ) -> list[tuple[str, list[str]]]:
+        """Return entries: distinguished names, and values of an attribute."""
+        self._login.asks(connection)
+        connection.search(base, filter, ldap3.SUBTREE, attributes=[attribute])
+        found = []
+        for entry in connection.response:
+            if entry["type"] == "searchResEntry":
+                values = entry["raw_attributes"].get(attribute, [])
+                found.append((entry["dn"], [value.decode("utf-8", "replace") for value in values]))
+        return found
 
     def _connection(self, user: str, password: str) -> ldap3.Connection:
         """Return a connection that is not open."""
@@ -366,14 +391,3 @@ def _filtered(attribute: str, value: str, besides: str) -> str:
     if not besides:
         return one
     return f"(&{one}{besides if besides.startswith('(') else f'({besides})'})"
-
-
-def _search(connection: Any, base: str, filter: str, attribute: str) -> list[tuple[str, list[str]]]:
-    """Return entries: distinguished names, and values of an attribute."""
-    connection.search(base, filter, ldap3.SUBTREE, attributes=[attribute])
-    found = []
-    for entry in connection.response:
-        if entry["type"] == "searchResEntry":
-            values = entry["raw_attributes"].get(attribute, [])
-            found.append((entry["dn"], [value.decode("utf-8", "replace") for value in values]))
-    return found

@@ -393,6 +393,29 @@ async def test_a_login_ends_where_nothing_answers(directory: Directory, drips: b
     front.close()
 
 
+class Jumps:
+    """The reactor, whose clock jumps as soon as something is to happen later."""
+
+    def callLater(self, _: float, call: Any) -> Any:
+        call()
+        return reactor.callLater(0, str)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(reactor, name)
+
+
+@on_reactor
+async def test_a_login_whose_time_is_over_early_waits_for_nobody(directory: Directory) -> None:
+    front = Front(directory, drips=True)
+    users = DirectoryUsers(Jumps(), directory.options(servers=(front.place,), timeout_s=60), 100)
+    began = time.monotonic()
+    with pytest.raises(AuthenticationFailed, match=_SILENT):
+        await users.authenticate(Credentials("alice", "sesame", HOST))
+    assert time.monotonic() - began < 2.5
+    users.close()
+    front.close()
+
+
 @on_reactor
 async def test_many_log_in_at_once_and_too_many_are_refused(directory: Directory) -> None:
     users = DirectoryUsers(reactor, directory.options(), 20)
