@@ -26,7 +26,7 @@ class Timing:
 
     warm_up: float = 0.5
     seconds: float = 1.5
-    first: float = 4.0
+    first: float = 20.0
 
 
 @dataclass(frozen=True)
