@@ -4,6 +4,9 @@ Two resources over HTTP, without a login: ``/live`` says that the process runs, 
 clients can be served here. Each answers 200 or 503 and a JSON object that says why. Owns the
 listener and the form; what the health is, its user says.
 
+Whoever reaches the port may ask, so a connection has one request, :data:`REQUEST_S` seconds for it
+and no body that is kept. There are at most :data:`MOST_CONNECTIONS`; one more closes the oldest.
+
 A process that takes over a broker of millions of messages cannot serve its reactor for seconds. Then
 a thread answers on the same port: a supervisor that ended the process would only have the next one
 begin anew.
@@ -12,19 +15,24 @@ begin anew.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import BytesIO
 from socket import socket
 from typing import Any, Final
 
 from klein import Klein
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
-from twisted.web.server import Site
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel
+from twisted.web.server import Request, Site
 
 from gateway.instance import settings_general
 from gateway.instance.listening import server_endpoint
@@ -34,11 +42,15 @@ from gateway.instance.systemd import given_sockets
 #: What the port mapper calls it.
 SERVICE: Final = "health"
 #: Connections there may be; a look takes a millisecond.
-_CONNECTIONS: Final = 64
-#: Seconds after which a silent client is disconnected.
-_IDLE_SECONDS: Final = 10
+MOST_CONNECTIONS: Final = 64
+#: Seconds in which a connection must have sent its request, however many octets it sends.
+REQUEST_S: Final = 10
+#: What is read, and thrown away, of the body that a request may have.
+MOST_BODY: Final = 64 * 1024
 #: The same where a thread answers one at a time, and may be waited for when the reactor runs again.
-_BESIDE_IDLE_SECONDS: Final = 0.2
+_BESIDE_REQUEST_S: Final = 0.2
+#: The longest head of a request that the thread reads.
+_BESIDE_MOST_HEAD: Final = 16 * 1024
 #: How soon that thread sees that it is over.
 _POLL_SECONDS: Final = 0.02
 _HEADERS: Final = {"Content-Type": "application/json", "Cache-Control": "no-store"}
@@ -76,7 +88,7 @@ class HealthService:
         app = Klein()
         app.route("/live")(self._live)
         app.route("/ready")(self._ready)
-        self._site = _Site(app.resource(), reactor=reactor, timeout=_IDLE_SECONDS)  # type: ignore[no-untyped-call]
+        self._site = _Site(app.resource(), reactor)
 
     async def start_as(self, settings: Settings) -> tuple[str, int] | None:
         """Listen where settings say.
@@ -96,7 +108,7 @@ class HealthService:
         :returns: the port, which is another one where 0 was asked for.
         :raises CannotListenError: it cannot listen there.
         """
-        endpoint = server_endpoint(self._reactor, host, port, _CONNECTIONS, SERVICE)
+        endpoint = server_endpoint(self._reactor, host, port, MOST_CONNECTIONS, SERVICE)
         self._listening = await endpoint.listen(self._site)
         address: Any = self._listening.getHost()
         return int(address.port)
@@ -142,10 +154,74 @@ class HealthService:
         return body
 
 
+class _Request(Request):
+    """A request whose body is thrown away, and whose connection ends with the answer."""
+
+    _seen = 0
+    content: Any
+    channel: Any
+
+    def gotLength(self, length: int | None) -> None:
+        # Never a file on the disk.
+        self.content = BytesIO()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        self._seen += len(data)
+        if self._seen > MOST_BODY:
+            self.channel.transport.abortConnection()
+
+    def process(self) -> None:
+        # Requests without end on one connection would keep the reactor from all others.
+        self.channel.persistent = False
+        self.setHeader("Connection", "close")  # type: ignore[no-untyped-call]
+        super().process()  # type: ignore[no-untyped-call]
+
+
+class _Channel(HTTPChannel):
+    """A connection, with one time for all of its request."""
+
+    site: _Site
+    transport: Any
+
+    def connectionMade(self) -> None:
+        super().connectionMade()  # type: ignore[no-untyped-call]
+        self.site.make_room()
+        self.site.connected[self] = None
+
+    def resetTimeout(self) -> None:
+        """Nothing: a client that dribbles gets no more time."""
+
+    def timeoutConnection(self) -> None:
+        """Close the connection, without a line of the log that strangers could cause."""
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        self.site.connected.pop(self, None)
+        super().connectionLost(reason)  # type: ignore[no-untyped-call]
+
+
 class _Site(Site):
-    """Twisted's site, which logs no requests."""
+    """Twisted's site, which logs no requests, and has room for the next one."""
 
     noisy = False
+    protocol: Any = _Channel
+
+    def __init__(self, resource: Any, reactor: Any) -> None:
+        super().__init__(  # type: ignore[no-untyped-call]
+            resource, _Request, reactor=reactor, timeout=REQUEST_S, parsePOSTFormSubmission=False
+        )
+        #: The connections there are, the oldest first.
+        self.connected: dict[_Channel, None] = {}
+
+    def make_room(self) -> None:
+        """Close the oldest connection where there are as many as there may be.
+
+        A look takes a millisecond, so who has been there for longest waits for nothing.
+        """
+        if len(self.connected) >= MOST_CONNECTIONS:
+            oldest = next(iter(self.connected))
+            del self.connected[oldest]
+            oldest.transport.abortConnection()
 
     def log(self, request: Any) -> None:
         """Nothing."""
@@ -168,8 +244,29 @@ class _Beside(HTTPServer):
 
 
 class _Asked(BaseHTTPRequestHandler):
-    timeout = _BESIDE_IDLE_SECONDS
+    timeout = _BESIDE_REQUEST_S
     server: _Beside
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = BytesIO(self._head())
+
+    def _head(self) -> bytes:
+        """Read the head of the request.
+
+        :raises OSError: it did not come in time.
+        """
+        until = time.monotonic() + _BESIDE_REQUEST_S
+        head = b""
+        while not re.search(rb"\r?\n\r?\n", head) and len(head) < _BESIDE_MOST_HEAD:
+            # The time of a socket is for each octet that comes, and this is for all of them.
+            self.connection.settimeout(max(0.001, until - time.monotonic()))
+            more = self.connection.recv(4096)
+            if not more:
+                break
+            head += more
+        return head
 
     def do_GET(self) -> None:
         """Answer as the resources do."""
