@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 import sysconfig
 import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
 PURE = "STOMP_GATEWAY_PURE"
+#: The scripts of others, with their versions, licences and hashes.
+BILL = "packaging/vendored.cdx.json"
 
 #: Those on the path of every message. Not here: classes with two base classes (queues), with
 #: decorators of Twisted or below those (transports, turns), and errors, which pure modules derive
@@ -133,6 +137,16 @@ class BuildAllOrNone(build_ext):
             tell(f"the C compiler failed: {error}")
 
 
+class WheelWithBill(bdist_wheel):
+    """Puts the list of scripts of others into the wheel's metadata, where PEP 770 has it."""
+
+    def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
+        super().egg2dist(egginfo_path, distinfo_path)
+        folder = Path(distinfo_path, "sboms")
+        folder.mkdir(exist_ok=True)
+        shutil.copy(BILL, folder)
+
+
 def extensions() -> list[Extension]:
     """Return what is to be compiled; nothing for a pure package."""
     if not BUILDING.intersection(sys.argv):
@@ -208,4 +222,6 @@ def tell(why: str) -> None:
     )
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNone})
+setup(
+    ext_modules=extensions(), cmdclass={"bdist_wheel": WheelWithBill, "build_ext": BuildAllOrNone}
+)

@@ -121,6 +121,7 @@ def contents(wheel: Path) -> set[str]:
         names = set(archive.namelist())
     metadata = f"stomp_gateway-{gateway.__version__}.dist-info/"
     assert f"{metadata}licenses/LICENSE" in names
+    assert f"{metadata}sboms/vendored.cdx.json" in names
     return {name for name in names if not name.startswith(metadata)}
 
 
