@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 import sysconfig
@@ -26,6 +27,8 @@ from setuptools.errors import BaseError, CCompilerError
 PURE = "STOMP_GATEWAY_PURE"
 #: The scripts of others, with their versions, licences and hashes.
 BILL = "packaging/vendored.cdx.json"
+#: What makes the linker write down a folder.
+RPATH = re.compile(r"-Wl,-?-rpath[,=]|(?:-Wl,)?-R,?/")
 
 #: Those on the path of every message. Not here: classes with two base classes (queues), with
 #: decorators of Twisted or below those (transports, turns), and errors, which pure modules derive
@@ -128,6 +131,7 @@ class BuildAllOrNone(build_ext):
     """Builds all compiled modules or none, since they need each other."""
 
     def build_extensions(self) -> None:
+        self._without_search_paths()
         try:
             super().build_extensions()
         except (CCompilerError, BaseError) as error:
@@ -135,6 +139,16 @@ class BuildAllOrNone(build_ext):
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions.clear()
             tell(f"the C compiler failed: {error}")
+
+    def _without_search_paths(self) -> None:
+        """Take folders for libraries out of what the linker writes down.
+
+        A Python that is not the system's has the folder of its own library in its flags. The
+        modules need no library there, and another machine may have anything in that folder.
+        """
+        for name in ("linker_so", "linker_so_cxx"):
+            flags = getattr(self.compiler, name, None) or []
+            setattr(self.compiler, name, [flag for flag in flags if not RPATH.match(flag)])
 
 
 class WheelWithBill(bdist_wheel):

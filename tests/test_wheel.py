@@ -160,6 +160,16 @@ def test_the_compiled_modules_are_those_that_are_imported(installed: Path) -> No
     assert found.strip() == str([True] * len(hot_modules()))
 
 
+def test_no_compiled_module_names_a_folder_of_the_machine_that_built_it(installed: Path) -> None:
+    """Where another machine may have anything; packages of Debian must not have that."""
+    program = "import importlib, sys; print(*(importlib.import_module(name).__file__ for name in sys.argv[1:]))"
+    modules = (*hot_modules(), "stomp_gateway__mypyc")
+    found = run(installed / "python", "-c", program, *modules, cwd=installed).split()
+    said = run("readelf", "--dynamic", *found, cwd=installed)
+    assert said.count("Dynamic section") == len(modules)
+    assert [line for line in said.splitlines() if "RPATH" in line or "RUNPATH" in line] == []
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_installed_command_shows_its_help(installed: Path, command: str) -> None:
     assert "--help" in run(installed / command, "--help", cwd=installed)
