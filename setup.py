@@ -152,7 +152,7 @@ class BuildAllOrNone(build_ext):
 
 
 class WheelWithBill(bdist_wheel):
-    """Puts the list of scripts of others into the wheel's metadata, where PEP 770 has it."""
+    """Puts the list of scripts of others where PEP 770 has it."""
 
     def egg2dist(self, egginfo_path: str, distinfo_path: str) -> None:
         super().egg2dist(egginfo_path, distinfo_path)

@@ -1,4 +1,4 @@
-"""The bill of materials: scripts of others, and what packages have inside of them."""
+"""The bill of materials: scripts of others, and parts of packages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def valid(text: str) -> None:
 
 
 def vendored() -> Iterator[Path]:
-    """The scripts of others in the packages, without what is written about them."""
+    """The scripts of others in the packages, without their licences."""
     for package in ("gateway", "bridge", "certs", "pipeline"):
         for path in (ROOT / package).rglob("vendored/*"):
             if path.name != "README.rst" and not path.name.startswith("LICENSE."):
@@ -130,7 +130,10 @@ def test_a_file_that_says_its_version_says_that_of_the_bill(libraries: list[Comp
 
 
 def added(tmp_path: Path, bill: object, **bills: str) -> tuple[dict[str, Any], str]:
-    """Run the script that adds to a bill what packages say. :returns: the bill, and what it says."""
+    """Run the script that adds to a bill what packages say.
+
+    :returns: the bill, and what the script says.
+    """
     path = tmp_path / "bill.json"
     path.write_text(json.dumps(bill))
     for place, text in bills.items():

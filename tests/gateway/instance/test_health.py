@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     def ensureDeferred(
-        test: Callable[[str], Coroutine[Any, Any, None]],
-    ) -> Callable[[str], None]: ...
+        test: Callable[..., Coroutine[Any, Any, None]],
+    ) -> Callable[..., None]: ...
 else:
     from pytest_twisted import ensureDeferred
 
@@ -77,7 +77,7 @@ async def test_a_thread_answers_while_the_reactor_is_busy(host: str) -> None:
 
 
 def dribbled_for(port: int, octets: bytes, most: float = 20) -> float:
-    """Send octets one by one, again and again, until the service ends the connection.
+    """Send octets one by one until the service ends the connection.
 
     :returns: the seconds that took.
     """
@@ -137,7 +137,10 @@ def dribble(connection: socket.socket, done: threading.Event) -> None:
 
 
 def sent(port: int, octets: bytes, more: bytes = b"") -> bytes:
-    """Send a request, and then more until nothing is taken. :returns: what came back."""
+    """Send a request, and then more until it is refused.
+
+    :returns: what came back.
+    """
     with socket.create_connection(("127.0.0.1", port), 20) as connection:
         answer = b""
         try:
