@@ -155,7 +155,7 @@ class HealthService:
 
 
 class _Request(Request):
-    """A request whose body is thrown away, and whose connection ends with the answer."""
+    """The one request of a connection; its body is thrown away."""
 
     _seen = 0
     content: Any
@@ -192,7 +192,7 @@ class _Channel(HTTPChannel):
         """Nothing: a client that dribbles gets no more time."""
 
     def timeoutConnection(self) -> None:
-        """Close the connection, without a line of the log that strangers could cause."""
+        """Close the connection; strangers cause no line of the log."""
         self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
@@ -214,7 +214,7 @@ class _Site(Site):
         self.connected: dict[_Channel, None] = {}
 
     def make_room(self) -> None:
-        """Close the oldest connection where there are as many as there may be.
+        """Close the oldest connection if there are as many as may be.
 
         A look takes a millisecond, so who has been there for longest waits for nothing.
         """
