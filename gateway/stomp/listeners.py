@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 from gateway.instance.settings import (
     Boolean,
     Choice,
+    Decimal,
+    Duration,
+    Octets,
     Port,
     Setting,
     Settings,
@@ -22,6 +25,7 @@ from gateway.instance.settings import (
     Text,
     Words,
 )
+from gateway.stomp.lifetime import Lifetime
 from gateway.stomp.profiles import OPENMQ, PROFILES, Profile
 from gateway.stomp.proxies import NONE as NO_PROXIES
 from gateway.stomp.proxies import Proxies
@@ -67,6 +71,12 @@ ORIGINS: Final = Setting(
     (),
     "Origins of pages that may connect by WebSocket, besides those of the same host, as https://shop.example.org; * is all",
 )
+FRAME: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.webSocketMaxFramePayloadLength",
+    Octets(unlimited=False),
+    0,
+    "Artemis' webSocketMaxFramePayloadLength: octets that a frame of a WebSocket may carry; 0 is any number",
+)
 PROXIES: Final = Setting(
     "imq.bridge.stomp.listener.NAME.proxies",
     Words(),
@@ -91,6 +101,36 @@ MULTICAST: Final = Setting(
     (),
     "Artemis' multicastPrefix: how clients begin names of topics, as jms.topic. or /topic/; for the profile artemis, also for tcp and tls",
 )
+TTL: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.connectionTtl",
+    Duration("milliseconds"),
+    0,
+    "Artemis' connectionTtl: how long a client may send nothing that has promised no heart-beats; 0 is for ever; for the profile artemis, also for tcp and tls",
+)
+TTL_MIN: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.connectionTtlMin",
+    Duration("milliseconds"),
+    Lifetime().shortest,
+    "Artemis' connectionTtlMin: how long one may that has promised them, at least; for the profile artemis, also for tcp and tls",
+)
+TTL_MAX: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.connectionTtlMax",
+    Duration("milliseconds"),
+    Lifetime().longest,
+    "Artemis' connectionTtlMax: how long such a one may at most; 0 is no limit; for the profile artemis, also for tcp and tls",
+)
+TTL_FACTOR: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.heartBeatToConnectionTtlModifier",
+    Decimal(1.0, 100.0),
+    Lifetime().factor,
+    "Artemis' heartBeatToConnectionTtlModifier: how many promised intervals such a one may; for the profile artemis, also for tcp and tls",
+)
+NO_SERVER: Final = Setting(
+    "imq.bridge.stomp.listener.NAME.disableStompServerHeader",
+    Boolean(),
+    False,
+    "Artemis' disableStompServerHeader: whether CONNECTED has no server header; for the profile artemis, also for tcp and tls",
+)
 HOSTS: Final = Setting(
     "imq.bridge.stomp.listener.NAME.hosts",
     Words(),
@@ -105,14 +145,24 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     WEBSOCKET,
     PATH,
     ORIGINS,
+    FRAME,
     PROXIES,
     PROFILE,
     ANYCAST,
     MULTICAST,
+    TTL,
+    TTL_MIN,
+    TTL_MAX,
+    TTL_FACTOR,
+    NO_SERVER,
     HOSTS,
 )
+#: In the order of :class:`Lifetime`.
+_LIFETIME: Final[tuple[Setting[Any], ...]] = (TTL, TTL_MIN, TTL_MAX, TTL_FACTOR)
+#: What only the profile artemis gives a meaning.
+_OF_ARTEMIS: Final[tuple[Setting[Any], ...]] = (ANYCAST, MULTICAST, *_LIFETIME, NO_SERVER)
 #: What the listeners ``tcp`` and ``tls`` may have, too.
-_OF_ALL: Final = (PROXIES, PROFILE, ANYCAST, MULTICAST, HOSTS)
+_OF_ALL: Final = (PROXIES, PROFILE, *_OF_ARTEMIS, HOSTS)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -177,7 +227,7 @@ def read_listeners(
     for name in (TCP, TLS):
         given = [each for each in SETTINGS if each not in _OF_ALL and settings.is_given(each, name)]
         if given:
-            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies, .profile, .hosts and prefixes here"
+            wanted = f"another name: the listener {name} has imq.bridge.stomp.{name}.*, and only .proxies, .profile, .hosts and what is of the profile artemis here"
             raise SettingsError([settings.problem(given[0], wanted, name)])
         names.pop(name, None)
     return tuple(
@@ -197,18 +247,37 @@ def read_profile(
 ) -> Profile:
     """Return the profile of a listener.
 
-    :raises SettingsError: it has prefixes, and its profile does not know them.
+    :raises SettingsError: it has settings of Artemis' acceptors, and another profile; or one is bad.
     """
     profile = default
     if settings.is_given(PROFILE, name):
         profile = profiles[settings.named(PROFILE, name)]
-    prefixes: tuple[Setting[Any], ...] = (ANYCAST, MULTICAST)
-    for setting in prefixes:
-        if settings.named(setting, name) and not profile.routing_types:
-            wanted = f"imq.bridge.stomp.listener.{name}.profile=artemis, too; the profile {profile.name} has no such prefixes"
+    for setting in _OF_ARTEMIS:
+        if settings.named(setting, name) != setting.default and not profile.routing_types:
+            wanted = f"imq.bridge.stomp.listener.{name}.profile=artemis, too; it means nothing in the profile {profile.name}"
             raise SettingsError([settings.problem(setting, wanted, name)])
     anycast, multicast = settings.named(ANYCAST, name), settings.named(MULTICAST, name)
-    return replace(profile.with_prefixes(anycast, multicast), hosts=settings.named(HOSTS, name))
+    return replace(
+        profile.with_prefixes(anycast, multicast),
+        hosts=settings.named(HOSTS, name),
+        server="" if settings.named(NO_SERVER, name) else profile.server,
+        lifetime=_read_lifetime(settings, name),
+    )
+
+
+def _read_lifetime(settings: Settings, name: str) -> Lifetime | None:
+    """Return how long clients of a listener may be silent.
+
+    :returns: None where no setting says it.
+    :raises SettingsError: the bounds exclude each other.
+    """
+    if not any(settings.is_given(setting, name) for setting in _LIFETIME):
+        return None
+    lifetime = Lifetime(*(settings.named(setting, name) for setting in _LIFETIME))
+    if 0 < lifetime.longest < lifetime.shortest:
+        wanted = f"at least connectionTtlMin, {lifetime.shortest} ms"
+        raise SettingsError([settings.problem(TTL_MAX, wanted, name)])
+    return lifetime
 
 
 def read_proxies(settings: Settings, name: str) -> Proxies:
@@ -263,7 +332,7 @@ def _read(
                         )
                     ]
                 )
-        websocket = Rules(path, frozenset(origins))
+        websocket = Rules(path, frozenset(origins), settings.named(FRAME, name))
     return Listener(
         name,
         settings.named(PORT, name),

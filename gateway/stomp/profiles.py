@@ -17,6 +17,7 @@ from gateway.stomp.brokers import DURABLE_NAMES
 from gateway.stomp.destinations import PLAIN, ArtemisNames, Naming, PlainNames
 from gateway.stomp.error_frames import OWN, SPOKEN, Wording, refusal_of
 from gateway.stomp.header_roles import varying
+from gateway.stomp.lifetime import Lifetime
 from gateway.stomp.message_layouts import ArtemisLayout, ClassicLayout, Layout, RabbitMQLayout
 from gateway.stomp.queue_arguments import READ_OF_SEND
 from gateway.stomp.rabbitmq_names import RabbitMQNames
@@ -51,7 +52,7 @@ class Profile:
 
     :param product: what ``server`` of CONNECTED says before the gateway's own name, with ``/`` and a
         version; "" for nothing.
-    :param server: the whole header.
+    :param server: the whole header; "" for none.
     :param session: how ``session`` of CONNECTED begins.
     :param session_length: characters of the rest of it.
     :param tells_unasked: CONNECTED has ``version`` and ``heart-beat`` also where CONNECT has nothing
@@ -64,6 +65,8 @@ class Profile:
         default half of it, so that a late one still keeps the promise.
     :param wanted_beats: how often, in milliseconds, CONNECTED asks for heart-beats of a client that
         sends none. They are not waited for.
+    :param lifetime: how long clients may be silent, an operator's, which goes before the settings for
+        all of them; None as these say.
 
     Destinations and SEND:
 
@@ -141,6 +144,7 @@ class Profile:
     default_user: str = ""
     pause: float = 0.5
     wanted_beats: int = 0
+    lifetime: Lifetime | None = None
     naming: Naming = PLAIN
     composites: bool = False
     routing_types: bool = False

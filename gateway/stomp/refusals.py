@@ -96,5 +96,9 @@ class PartlySettled(CommandRefused):
         super().__init__(f"{command} is in force for some subscriptions only: {why}")
 
 
+class SilentTooLong(CommandRefused):
+    """Nothing has come from the client for longer than its listener allows."""
+
+
 class TooManyConnections(CommandRefused):
     """A limit of connections is reached: of all, an address or a user."""

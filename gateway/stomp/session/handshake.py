@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.messaging.provider import Credentials
+from gateway.stomp.lifetime import Lifetime
 from gateway.stomp.profiles import Profile
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.session.peer import Subject
@@ -32,11 +33,14 @@ class Heartbeat(NamedTuple):
     :param send: octets go to the client at least so often.
     :param receive: the client sends some at least so often.
     :param wanted: how often the client is asked to send some, where it has promised nothing.
+    :param silence: after how long a silence it is ended; 0 where ``receive`` and the bridge's settings
+        say it.
     """
 
     send: int
     receive: int
     wanted: int = 0
+    silence: int = 0
 
 
 def negotiate(head: Head) -> Version:
@@ -76,28 +80,40 @@ def check_host(head: Head, hosts: Sequence[str]) -> None:
         )
 
 
-def heartbeat(head: Head, send_ms: int, receive_ms: int, wanted_ms: int = 0) -> Heartbeat:
+def heartbeat(
+    head: Head,
+    send_ms: int,
+    receive_ms: int,
+    wanted_ms: int = 0,
+    lifetime: Lifetime | None = None,
+) -> Heartbeat:
     """What both sides' heart-beats come to.
 
     :param send_ms: the shortest that this side promises, 0 for none.
     :param receive_ms: the shortest that it wants, 0 for none.
     :param wanted_ms: what CONNECTED asks of a client that sends none.
+    :param lifetime: says the last two, and how long a silence may be; None where no setting of the
+        listener does.
     :raises CommandRefused: the header is not two numbers.
     """
     text = head.headers.get("heart-beat")
+    silence = 0 if lifetime is None else lifetime.unpromised
     if text is None:
-        return Heartbeat(0, 0)
+        return Heartbeat(0, 0, silence=silence)
     found = _BEATS.fullmatch(text.replace(" ", ""))
     if found is None:
         raise CommandRefused(
             f"heart-beat '{text[:40]}' is not two numbers of milliseconds with a comma"
         )
     can, wants = int(found[1]), int(found[2])
-    return Heartbeat(
-        max(send_ms, wants) if send_ms and wants else 0,
-        max(receive_ms, can) if receive_ms and can else 0,
-        0 if can else wanted_ms,
-    )
+    send = max(send_ms, wants) if send_ms and wants else 0
+    if lifetime is None:
+        receive = max(receive_ms, can) if receive_ms and can else 0
+        return Heartbeat(send, receive, 0 if can else wanted_ms)
+    if can:
+        receive, silence = lifetime.promised(can)
+        return Heartbeat(send, receive, silence=silence)
+    return Heartbeat(send, 0, lifetime.wanted, silence)
 
 
 def credentials(
@@ -176,7 +192,8 @@ def connected_frame(
     :param given: the headers of CONNECT. The original answers ``receipt`` here; ActiveMQ answers
         its own ``request-id`` as well.
     """
-    headers = {"server": profile.server, "session": profile.session_of(identifier)}
+    headers = {"server": profile.server} if profile.server else {}
+    headers["session"] = profile.session_of(identifier)
     if profile.tells_unasked or "heart-beat" in given:
         headers["heart-beat"] = f"{beats.send},{beats.receive or beats.wanted}"
     if profile.tells_unasked or "accept-version" in given:

@@ -40,11 +40,13 @@ class Peer(Protocol):
     def token(self) -> str | None:
         """A token that came before the first frame; None without one."""
 
-    def accepted(self, version: Version, pause_ms: int, receive_ms: int) -> None:
+    def accepted(self, version: Version, pause_ms: int, receive_ms: int, silence_ms: int) -> None:
         """The client is CONNECTED: limits and time-outs change.
 
         :param pause_ms: octets go to the client after so long a silence; 0 for never.
         :param receive_ms: the client promised octets at least so often; 0 for none.
+        :param silence_ms: after so long a silence it is ended with an ERROR; 0: it is dropped when its
+            promise is broken.
         """
 
     def claim_user(self, username: str) -> None:

@@ -335,7 +335,8 @@ class Session:
         self.version = self._receipts.version = handshake.negotiate(head)
         least = options.heartbeat_send_ms, options.heartbeat_receive_ms
         handshake.check_host(head, self._profile.hosts)
-        beats = handshake.heartbeat(head, *least, self._profile.wanted_beats)
+        profile = self._profile
+        beats = handshake.heartbeat(head, *least, profile.wanted_beats, profile.lifetime)
         certificate = self._peer.certificate if options.certificate_login else None
         who = handshake.credentials(
             head,
@@ -421,7 +422,8 @@ class Session:
             handshake.connected_frame(self.version, self.identifier, profile, beats, head.headers)
         )
         self.state = State.CONNECTED
-        self._peer.accepted(self.version, profile.pause_of(beats.send), beats.receive)
+        pause_ms = profile.pause_of(beats.send)
+        self._peer.accepted(self.version, pause_ms, beats.receive, beats.silence)
         self.log.connected(self.version, client_id)
 
     def _renew(self, head: Head, body: bytes) -> None:

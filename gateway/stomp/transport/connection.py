@@ -31,7 +31,7 @@ from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import CLOSED_BY_CLIENT
 from gateway.stomp.counters import Counters
 from gateway.stomp.output import Output, Wrapped
-from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort
+from gateway.stomp.refusals import CommandRefused, FrameTooSlow, MemoryShort, SilentTooLong
 from gateway.stomp.session.peer import Subject
 from gateway.stomp.session.session import Session
 from gateway.stomp.session.states import State
@@ -471,11 +471,10 @@ class StompConnection(Protocol):
         try:
             due += self.beats.look(now_ms, paused)
             due += self._slow_reader.look(now_ms)
+            due += self._slow_frame.look(self._parser.buffered, now_ms, paused)
         except ClientSilent as silent:
             self.drop(str(silent))
-        try:
-            due += self._slow_frame.look(self._parser.buffered, now_ms, paused)
-        except FrameTooSlow as slow:
+        except (FrameTooSlow, SilentTooLong) as slow:
             self.session.fail(slow)
         return due
 
@@ -541,12 +540,12 @@ class StompConnection(Protocol):
         """Whether the client can be heard."""
         return not self._pauses
 
-    def accepted(self, version: Version, pause_ms: int, receive_ms: int) -> None:
+    def accepted(self, version: Version, pause_ms: int, receive_ms: int, silence_ms: int) -> None:
         self._parser.change_rules(version, self._shared.limits)
         self._stage = Stage.RUNNING
         now_ms = self._now_ms()
-        self.beats.agree(pause_ms, receive_ms, now_ms)
-        if pause_ms or receive_ms:
+        self.beats.agree(pause_ms, receive_ms, now_ms, silence_ms)
+        if pause_ms or receive_ms or silence_ms:
             self._arm(now_ms + 1)
         if self._pauses & Pause.CONNECTING:
             self._clock.callLater(0, self._go_on, Pause.CONNECTING)

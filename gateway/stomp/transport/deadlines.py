@@ -27,7 +27,7 @@ from twisted.logger import Logger
 
 from gateway.reactor.clocks import AWAY_S
 from gateway.stomp.output import Output
-from gateway.stomp.refusals import FrameTooSlow
+from gateway.stomp.refusals import FrameTooSlow, SilentTooLong
 
 #: Time limits: to write the last frames, for the client to close, and for the kernel to close.
 ENDING_MS: Final = 5000
@@ -89,20 +89,23 @@ class HeartBeats:
     :ivar heard: when the client sent something last. :ivar spoke: when something was sent to it.
     """
 
-    __slots__ = ("_pause", "_receive_ms", "_tolerance", "heard", "spoke")
+    __slots__ = ("_pause", "_receive_ms", "_silence", "_tolerance", "heard", "spoke")
 
     def __init__(self, tolerance: float, now_ms: int) -> None:
         self._tolerance: Final = tolerance
-        self._pause = self._receive_ms = 0
+        self._pause = self._receive_ms = self._silence = 0
         self.heard = self.spoke = now_ms
 
-    def agree(self, pause_ms: int, receive_ms: int, now_ms: int) -> None:
+    def agree(self, pause_ms: int, receive_ms: int, now_ms: int, silence_ms: int = 0) -> None:
         """Begin with what CONNECT and CONNECTED agreed upon; 0 is no heart-beat.
 
         :param pause_ms: a heart-beat goes out after so long a silence.
+        :param silence_ms: how long the client may be silent by its listener's rules; 0: these do not
+            say it.
         """
         self._pause = pause_ms
         self._receive_ms = receive_ms
+        self._silence = silence_ms
         self.heard = self.spoke = now_ms
 
     def forgive(self, late_ms: int, now_ms: int) -> None:
@@ -125,14 +128,18 @@ class HeartBeats:
         """Return when to look again.
 
         :param paused: the socket is not read, so the client cannot be heard.
-        :raises ClientSilent: it has been silent for too long.
+        :raises ClientSilent: it has been silent for too long, against its promise.
+        :raises SilentTooLong: or against the rules of its listener.
         """
         due = [self.spoke + self._pause] if self._pause else []
-        if self._receive_ms:
-            allowed = int(self._receive_ms * self._tolerance)
+        if allowed := self._silence or int(self._receive_ms * self._tolerance):
             if paused:
                 self.heard = now_ms
             silent = now_ms - self.heard
+            if silent >= allowed and self._silence:
+                raise SilentTooLong(
+                    f"no octet for {silent} ms from the client, and {allowed} ms is the limit here (connectionTtl)"
+                )
             if silent >= allowed:
                 raise ClientSilent(
                     f"no octet for {silent} ms from a client that promised one each {self._receive_ms} ms"

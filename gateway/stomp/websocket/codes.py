@@ -14,6 +14,7 @@ class Code(IntEnum):
     #: A text is not UTF-8.
     INVALID_TEXT = 1007
     POLICY = 1008
+    TOO_BIG = 1009
     INTERNAL_ERROR = 1011
     #: In IANA's registry of close codes.
     TRY_AGAIN_LATER = 1013

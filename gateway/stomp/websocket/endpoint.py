@@ -32,7 +32,7 @@ class WebSocket:
 
     def __init__(self, rules: Rules) -> None:
         self._upgrade: Final = Upgrade(rules)
-        self._reader: Final = FrameReader()
+        self._reader: Final = FrameReader(rules.most_octets)
         #: Until when control frames have been allowed again.
         self._allowed_ms = 0
         self.agreed: Agreed | None = None

@@ -50,6 +50,8 @@ _MANY: Final = 512
 MOST_CONTROLS: Final = 200
 #: Frames of messages that carry nothing, that one read may have.
 _MOST_IDLE: Final = 1000
+#: More than any frame can carry.
+_ANY: Final = (1 << 62) - 1
 #: What an octet becomes by each octet of a mask.
 _TABLES: Final = tuple(bytes(octet ^ mask for octet in range(256)) for mask in range(256))
 #: In place of a length up to 125: the length follows, in two or eight octets.
@@ -68,6 +70,7 @@ class FrameReader:
 
     After a Close frame nothing more is read; after an error it is used no more.
 
+    :param most_octets: that a frame may carry; 0 for any number.
     :ivar controls: control frames that have come and were not taken yet, in order.
     :ivar allowed: how many control frames may still come. Each costs as much as one that carries
         something, and is answered; the caller allows more as time goes by.
@@ -81,6 +84,7 @@ class FrameReader:
         "_in_message",
         "_left",
         "_mask",
+        "_most",
         "_opcode",
         "_text",
         "allowed",
@@ -88,7 +92,8 @@ class FrameReader:
         "controls",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, most_octets: int = 0) -> None:
+        self._most: Final = most_octets or _ANY
         self.controls: list[Control] = []
         self.allowed = MOST_CONTROLS
         #: A Close frame has come.
@@ -143,7 +148,7 @@ class FrameReader:
                     elif length > _TWO_OCTETS:
                         length = end
                     stop = start + length
-                    if first in _WHOLE and length >= 0 and stop <= end:
+                    if first in _WHOLE and 0 <= length <= self._most and stop <= end:
                         payload = unmasked(octets[start:stop], octets[start - 4 : start])
                         if first == _WHOLE_TEXT and not payload.isascii():
                             self._check(payload, final=True)
@@ -221,6 +226,11 @@ class FrameReader:
                 raise WebSocketError(
                     Code.PROTOCOL_ERROR, "the length of a frame has its first bit set"
                 )
+        if length > self._most:
+            raise WebSocketError(
+                Code.TOO_BIG,
+                f"a frame carries {length} octets, and {self._most} is the limit here (webSocketMaxFramePayloadLength)",
+            )
         self._mask = octets[at + size - 4 : at + size]
         self._left = length
         self._fin = bool(first & _FIN)

@@ -34,10 +34,12 @@ class Rules:
     :param path: the one resource that there is, without a query.
     :param origins: of pages that may connect, such as ``https://shop.example.org``, besides those
         of the host that was asked for; or :data:`ANY_ORIGIN`.
+    :param most_octets: that a frame may carry afterwards; 0 for any number.
     """
 
     path: str = "/stomp"
     origins: Collection[str] = ()
+    most_octets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

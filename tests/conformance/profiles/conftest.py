@@ -22,6 +22,8 @@ Join = Callable[..., Client]
 
 #: A listener with Artemis' habits, and prefixes of addresses.
 PREFIXED = "prefixed"
+#: One with Artemis' habits, where a client may not be silent for long.
+SHORT = "short"
 #: One with RabbitMQ's habits, and virtual hosts.
 HOSTED = "hosted"
 
@@ -29,7 +31,7 @@ HOSTED = "hosted"
 @pytest.fixture(scope="package")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     """The port of each profile's listener."""
-    ports = {profile: free_port() for profile in (*PROFILES, PREFIXED, HOSTED)}
+    ports = {profile: free_port() for profile in (*PROFILES, PREFIXED, SHORT, HOSTED)}
     settings = {
         f"imq.bridge.stomp.listener.{profile}.{name}": value
         for profile, port in ports.items()
@@ -38,6 +40,9 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
     settings[f"imq.bridge.stomp.listener.{PREFIXED}.profile"] = "artemis"
     settings[f"imq.bridge.stomp.listener.{PREFIXED}.anycastPrefix"] = "jms.queue.,jms."
     settings[f"imq.bridge.stomp.listener.{PREFIXED}.multicastPrefix"] = "jms.topic."
+    settings[f"imq.bridge.stomp.listener.{SHORT}.profile"] = "artemis"
+    settings[f"imq.bridge.stomp.listener.{SHORT}.connectionTtl"] = "300"
+    settings[f"imq.bridge.stomp.listener.{SHORT}.disableStompServerHeader"] = "true"
     settings[f"imq.bridge.stomp.listener.{HOSTED}.profile"] = "rabbitmq"
     settings[f"imq.bridge.stomp.listener.{HOSTED}.hosts"] = "/,orders"
     settings["imq.bridge.stomp.setJMSXUserID"] = "true"

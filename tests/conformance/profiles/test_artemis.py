@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.client import Client
-from tests.conformance.profiles.conftest import Join
+from tests.conformance.profiles.conftest import SHORT, Join
 
 HEADERS = ("consumer-window-size", "activemq.prefetchSize")
 
@@ -196,3 +196,14 @@ def test_addresses_that_nothing_answers_are_refused(
     other = join("openmq")
     if address.startswith("/"):
         other.put(address, "an ordinary name elsewhere")
+
+
+def test_a_silent_client_is_told_why_it_is_ended(join: Join) -> None:
+    client = join(SHORT, "1.0")
+    assert client.connected is not None
+    assert "server" not in client.connected
+    assert "300 ms is the limit" in client.expect("ERROR")["message"]
+    # What it has promised goes before that.
+    promised = join(SHORT, heart_beat="400,0")
+    assert promised.connected is not None
+    assert promised.connected["heart-beat"] == "0,500"

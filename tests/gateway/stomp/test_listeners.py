@@ -31,6 +31,7 @@ def test_a_listener_has_what_its_settings_say() -> None:
         "web.ws=true",
         "web.path=/broker/stomp",
         "web.origins=https://shop.example.org, http://localhost:3000",
+        "web.webSocketMaxFramePayloadLength=64k",
         "web.proxies=10.0.0.5, 10.1.0.0/16",
         "second.port=7682",
         "second.address=::1",
@@ -40,7 +41,9 @@ def test_a_listener_has_what_its_settings_say() -> None:
     tcp, web, second = options.listeners
     assert (web.name, web.port, web.address, web.tls) == ("web", 7674, "", False)
     assert web.websocket == Rules(
-        "/broker/stomp", frozenset({"https://shop.example.org", "http://localhost:3000"})
+        "/broker/stomp",
+        frozenset({"https://shop.example.org", "http://localhost:3000"}),
+        64 * 1024,
     )
     assert "10.1.2.3" in web.proxies
     assert (second.port, second.address, second.tls, second.websocket) == (7682, "::1", True, None)

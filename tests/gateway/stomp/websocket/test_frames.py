@@ -103,6 +103,20 @@ def test_a_message_may_come_in_fragments_with_pings_between() -> None:
     assert _read(*parts) == ("a\u20ac".encode() + b"\xff", [Control(Opcode.PING, b"there?")])
 
 
+@pytest.mark.parametrize("cut", [0, 3, 14, 100])
+@pytest.mark.parametrize("length", [1000, 1001])
+def test_a_frame_may_carry_so_much_and_no_more(length: int, cut: int) -> None:
+    reader = FrameReader(1000)
+    octets = _frame(Opcode.BINARY, b"x" * length)
+    came = map(reader.receive, (octets[:cut], octets[cut:]))
+    if length == 1000:
+        assert b"".join(came) == b"x" * length
+        return
+    with pytest.raises(WebSocketError, match="1001 octets, and 1000 is the limit") as refused:
+        b"".join(came)
+    assert refused.value.code is Code.TOO_BIG
+
+
 def test_nothing_is_read_behind_a_close() -> None:
     reader = FrameReader()
     payload = (1000).to_bytes(2, "big") + "adi\u00f3s".encode()
