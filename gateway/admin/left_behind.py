@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.instance.problems import counted
+
 
 def left_behind(answer: Mapping[str, Any]) -> str:
     """Say how many of the messages that were chosen stay, and why.
@@ -24,4 +26,4 @@ def why_left(answer: Mapping[str, Any]) -> str:
     reasons: Mapping[str, int] = answer["reasons"]
     if len(reasons) == 1:
         return next(iter(reasons))
-    return "; ".join(f"{why} ({count} messages)" for why, count in reasons.items())
+    return "; ".join(f"{why} ({counted(count)})" for why, count in reasons.items())

@@ -17,6 +17,11 @@ _LONGEST_SHOWN = 80
 _SECRETIVE = ("password", "passcode", "passphrase", "passwd", "pwd", "secret")
 
 
+def counted(count: int, noun: str = "message") -> str:
+    """Return a number with its noun: ``1 message``, ``2 messages``."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 class Severity(Enum):
     """What a problem does to the start."""
 

@@ -153,5 +153,5 @@ def test_why_what_was_dropped_died(tmp_path: Path) -> None:
     stepped.reject(inbox, inbox.numbers, dead=DeadReason.UNDELIVERABLE)
     queue = stepped.broker.find(Q)
     assert queue is not None
-    assert queue.last_death == "refused by its consumer 1 times, and not persistent"
+    assert queue.last_death == "refused by its consumer once, and not persistent"
     assert (queue.dropped, queue.count) == (1, 0)

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from gateway.admin.cli.client import AdminError
 from gateway.admin.cli.commands import Command, Common
-from gateway.admin.cli.render import counted, one_line
+from gateway.admin.cli.render import one_line
+from gateway.instance.problems import counted
 
 #: Exit codes by the worst severity.
 _CODES: Final = {"ok": 0, "warning": 1, "error": 2}

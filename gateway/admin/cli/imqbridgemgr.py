@@ -38,10 +38,11 @@ from gateway.admin.cli.commands import (
 from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.definition_commands import DEFINITION_COMMANDS
 from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
-from gateway.admin.cli.render import counted, table
+from gateway.admin.cli.render import table
 from gateway.admin.cli.why import WHY_LINK
 from gateway.admin.left_behind import left_behind
 from gateway.instance.levels import ALIASES, LEVELS
+from gateway.instance.problems import counted
 
 PROGRAM: Final = "imqbridgemgr"
 

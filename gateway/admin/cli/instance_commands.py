@@ -17,8 +17,8 @@ from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import FILE, Command, Common
 from gateway.admin.cli.declaration import Declaration, DeclarationRefused, places, read, written
 from gateway.admin.cli.plan import Change, changes, shown, standing
-from gateway.admin.cli.render import counted
 from gateway.instance.layout import replace
+from gateway.instance.problems import counted
 
 #: The exit code of a plan that has changes.
 CHANGES: Final = 2

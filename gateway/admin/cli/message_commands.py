@@ -22,6 +22,7 @@ from gateway.admin.cli.commands import (
 )
 from gateway.admin.cli.render import listed, one_line
 from gateway.admin.left_behind import left_behind
+from gateway.instance.problems import counted
 
 
 def _listed_messages(options: Namespace, answer: Any) -> Iterator[str]:
@@ -105,12 +106,12 @@ def _told(options: Namespace, answer: Any) -> Iterator[str]:
     for reason, count in answer["reasons"].items():
         yield f"{count} stay: {one_line(reason)}"
     for name, what in (
-        ("unacknowledged", "are delivered and not acknowledged, or in transactions"),
-        ("in_transaction", "are yet to come of transactions"),
-        ("scheduled", "are to be delivered later ('list scheduled' and 'destroy scheduled')"),
+        ("unacknowledged", "delivered and not acknowledged, or in transactions"),
+        ("in_transaction", "yet to come of transactions"),
+        ("scheduled", "to be delivered later ('list scheduled' and 'destroy scheduled')"),
     ):
         if answer[name]:
-            yield f"Not looked at: {answer[name]} messages of the queue {what}."
+            yield f"Not looked at: {counted(answer[name])} of the queue, {what}."
     yield ""
 
 

@@ -20,7 +20,7 @@ from gateway.admin.cli.declaration import (
     DeclaredBridge,
     DeclaredUser,
 )
-from gateway.admin.cli.render import counted
+from gateway.instance.problems import counted
 
 CREATE: Final = "create"
 UPDATE: Final = "update"
@@ -237,7 +237,8 @@ def _document(before: str, after: str) -> str:
     import difflib
 
     signs = Counter(line[0] for line in difflib.ndiff(before.splitlines(), after.splitlines()))
-    return f"~ document: {signs['+']} lines come, {signs['-']} lines go"
+    come, go = signs["+"], signs["-"]
+    return f"~ document: {counted(come, 'line')} {'comes' if come == 1 else 'come'}, {counted(go, 'line')} {'goes' if go == 1 else 'go'}"
 
 
 def _count(text: str) -> str:
@@ -262,7 +263,7 @@ def _destroyed(wanted: Declaration, found: Standing) -> Iterator[Change]:
             yield Change(UPDATE, f"{kind} {name}", details, "PUT", "/v1/destination", asked)
         else:
             count = found.messages[which]
-            details = [f"- {count} messages are lost"] if count else []
+            details = [f"- {counted(count)} {'is' if count == 1 else 'are'} lost"] if count else []
             yield Change(DESTROY, f"{kind} {name}", details, "DELETE", "/v1/destination", same)
     if "user" in wanted.sections:
         for name in sorted(have.users.keys() - wanted.users.keys()):

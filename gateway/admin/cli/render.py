@@ -108,11 +108,6 @@ def duration(ms: int) -> str:
     return (f"{days} d " if days else "") + f"{hours:02}:{minutes:02}:{seconds:02}"
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: ``1 link``, ``2 links``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def truth(value: bool) -> str:
     return "true" if value else "false"
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from gateway.admin.cli.render import Json, duration, listed, moment, one_line, table_of, truth
+from gateway.instance.problems import counted
 from gateway.instance.settings import printable
 
 #: How a transacted link transfers each message once and only once.
@@ -481,7 +482,9 @@ def tally_lines(answer: Json, done: str) -> list[str]:
     lines = [f"Messages matched: {answer['matched']}", f"Messages {would}{done}: {answer['done']}"]
     if answer["left"]:
         lines.append(f"Messages {would}left in the queue: {answer['left']}")
-        lines += [f"    {count} times: {reason}" for reason, count in answer["reasons"].items()]
+        lines += [
+            f"    {counted(count, 'time')}: {reason}" for reason, count in answer["reasons"].items()
+        ]
     if answer["gone"]:
         lines.append(f"Messages that somebody else took meanwhile: {answer['gone']}")
     return [*lines, ""]

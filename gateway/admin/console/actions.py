@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from gateway.admin.left_behind import why_left
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, refusal
 from gateway.admin.service.roles import Role, needed
-from gateway.instance.problems import printable
+from gateway.instance.problems import counted, printable
 
 _DESTINATION: Final = ("type", "name")
 _LINK: Final = ("bridge", "link")
@@ -25,9 +25,9 @@ _REFUSED: Final = "audit: {user} from {host} was refused in the console: {comman
 
 #: What is not touched where messages are acted on, by the names that count them.
 _UNTOUCHED: Final = {
-    "unacknowledged": "are delivered and not acknowledged, or in transactions",
-    "in_transaction": "are yet to come of transactions",
-    "scheduled": "are to be delivered later",
+    "unacknowledged": "delivered and not acknowledged, or in transactions",
+    "in_transaction": "yet to come of transactions",
+    "scheduled": "to be delivered later",
 }
 
 Given = Mapping[str, str]
@@ -261,7 +261,7 @@ def _left(answer: Mapping[str, Any]) -> str:
         told += f" {answer['gone']} were taken by somebody else."
     for name, what in _UNTOUCHED.items():
         if answer.get(name):
-            told += f" Not looked at: {answer[name]} messages of the queue {what}."
+            told += f" Not looked at: {counted(answer[name])} of the queue, {what}."
     return told
 
 
@@ -270,11 +270,15 @@ def tally(word: str) -> Callable[[Mapping[str, Any]], str]:
 
     :param word: what, such as "purged".
     """
-    return lambda answer: f"{answer['done']} messages were {word}.{_left(answer)}"
+    return lambda answer: f"{_were(answer['done'], word)}{_left(answer)}"
 
 
 def _dst(verb: str) -> Callable[[Given], list[str]]:
     return lambda given: ["imqcmd", verb, "dst", "-t", given["type"][:1], "-n", given["name"]]
+
+
+def _were(count: int, word: str) -> str:
+    return f"{counted(count)} {'was' if count == 1 else 'were'} {word}."
 
 
 def option(given: Given, word: str, name: str) -> list[str]:
@@ -330,7 +334,7 @@ _OF_DESTINATIONS: Final = (
         ],
         _DESTINATION,
         (SELECTOR, _USE_DMQ),
-        lambda answer: f"{answer['purged']} messages were purged.",
+        lambda answer: _were(answer["purged"], "purged"),
         danger=True,
     ),
     Action(

@@ -19,6 +19,7 @@ from gateway.admin.service.bridge_resources import COUNTED, transactions_of
 from gateway.admin.service.requests import AdminRequest, Routes
 from gateway.broker.operator.paging import Paging, Survey
 from gateway.broker.operator.views import BrokerView, DestinationView, Totals
+from gateway.instance.problems import counted
 
 #: Destinations that are explained in one look; it costs more than to find them.
 _EXPLAINED: Final = 5
@@ -257,4 +258,4 @@ def _destination(severity: str, view: DestinationView, text: str) -> Trouble:
 
 
 def _waiting(view: DestinationView) -> str:
-    return f"{view.messages} messages wait"
+    return f"{counted(view.messages)} {'waits' if view.messages == 1 else 'wait'}"

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final
 
+from gateway.instance.problems import counted as counted
 from gateway.messaging.destination import Destination, Kind
 from gateway.stomp.connection_log import quoted as quoted
 
@@ -177,11 +178,6 @@ def spoken(destination: Destination) -> str:
 def selecting(text: str) -> str:
     """Return a selector as sentences have it: it has quotes of its own."""
     return f'"{text[:_SELECTOR]}..."' if len(text) > _SELECTOR else f'"{text}"'
-
-
-def counted(count: int, noun: str = "message") -> str:
-    """Return a number with its noun: ``1 message``, ``2 messages``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def some(count: int, one: str, several: str) -> str:

@@ -145,7 +145,7 @@ def test_activemq_tells_why_a_message_is_dead(join: Join, name: str) -> None:
     client.nack(client.message())
     refused = dead.message()
     assert refused["originalExpiration"] == "0"
-    assert refused["dlqDeliveryFailureCause"] == "refused by its consumer 1 times"
+    assert refused["dlqDeliveryFailureCause"] == "refused by its consumer once"
 
 
 def test_activemqs_header_names_a_durable_subscription(join: Join, name: str) -> None:

@@ -68,7 +68,7 @@ def test_a_change_shows_what_changes_and_no_secret() -> None:
         "      - maxNumMsgs = 10",
         "  ~ bridge shop",
         "      - level = FINE",
-        "      ~ document: 2 lines come, 1 lines go",
+        "      ~ document: 2 lines come, 1 line goes",
         "Plan: 0 to create, 4 to change, 0 to destroy.",
     ]
 

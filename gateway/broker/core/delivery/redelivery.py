@@ -147,7 +147,7 @@ def redeliver(place: Dispatched, messages: Sequence[Message]) -> None:
         for tries, part in buried.items():
             dispatch.being_buried += len(part)
             changes.schedule.one_step_a_turn(
-                _bury_slowly(place, part, DeadReason.UNDELIVERABLE, f"rolled back {tries} times")
+                _bury_slowly(place, part, DeadReason.UNDELIVERABLE, f"rolled back {_times(tries)}")
             )
     changes.schedule.one_step_a_turn(
         _count_slowly(place, [message for message in kept if place.keeps_count(message)])
@@ -210,11 +210,15 @@ def reject(
     changes.store_attempts(place.owner, counted)
     for (reason, tries, lost), part in buried.items():
         dispatch.being_buried += len(part)
-        comment = f"refused by its consumer {tries} times"
+        comment = f"refused by its consumer {_times(tries)}"
         if lost:
             comment += ", and not persistent"
         changes.schedule.one_step_a_turn(_bury_slowly(place, part, reason, comment, keeps_unstored))
     dispatch.wait_again(place, again)
+
+
+def _times(tries: int) -> str:
+    return "once" if tries == 1 else f"{tries} times"
 
 
 def _due(place: Dispatched, seq: int) -> None:

@@ -80,7 +80,7 @@ def test_the_journey_of_a_dead_message_leads_to_its_replay(pages: Pages, served:
     assert f"It is dead (UNDELIVERABLE), in queue {DEAD}." in pages.text()
     assert "refused by its consumer" in pages.text()
     assert "Edit and replay" in pages.text()
-    assert "1 messages were replayed." in pages.act("Replay")
+    assert "1 message was replayed." in pages.act("Replay")
     assert len(ids(served, "given.up")) == 1
 
 

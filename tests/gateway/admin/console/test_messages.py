@@ -125,7 +125,7 @@ def test_what_a_selector_matches_is_copied_and_deleted(
     assert "2 messages" not in pages.act("Copy", to=f"{name}.to")
     assert left(served, f"{name}.to") == ["red"]
     told = pages.act("Delete")
-    assert "1 messages were deleted." in told
+    assert "1 message was deleted." in told
     assert "imqcmd delete msg -t q" in told
     assert left(served, name) == ["blue"]
     # Which messages must be said.
@@ -148,7 +148,7 @@ def test_one_message_is_moved_and_the_page_leads_back(
     pages.browser.until("document.querySelector('dialog').open")
     pages.fill(to=f"{name}.to")
     pages.confirm()
-    pages.until_text("1 messages were moved.", "dialog")
+    pages.until_text("1 message was moved.", "dialog")
     assert f"imqcmd move msg -t q -n {name} -msgID {id} -to {name}.to" in pages.text("dialog")
     pages.follow("Close")
     pages.browser.until("location.pathname === '/console/messages'")
@@ -210,7 +210,7 @@ def test_a_dead_message_is_edited_compared_and_only_then_sent(
     headers = "-priority 9 -type order -expires 2099-12-31T23:59:58Z"
     assert f"-body FILE {headers} -o colour=blue -o 'mended=" in pages.text("#asked")
     pages.confirm("#asked")
-    pages.until_text("1 messages were replayed.", "#asked")
+    pages.until_text("1 message was replayed.", "#asked")
     with client(served) as consumer:
         consumer.subscribe(f"/queue/{name}")
         message = consumer.message()
@@ -246,7 +246,7 @@ def test_an_edit_without_a_change_sends_it_as_it_was(served: Served, name: str) 
     edit = html.unescape(found[1])
     assert json.loads(edit) == {"text": "two\r\nother lines\r\n"}
     told = otto.send("act/replay-edited", name=DEAD, id=id, edit=edit).text
-    assert "1 messages were replayed." in told
+    assert "1 message was replayed." in told
     with client(served) as consumer:
         consumer.subscribe(f"/queue/{name}")
         assert consumer.message().text == "two\r\nother lines\r\n"
@@ -324,7 +324,7 @@ def test_headers_that_are_emptied_are_taken_away(served: Served, name: str) -> N
     assert found is not None
     edit = html.unescape(found[1])
     assert json.loads(edit) == {"type": ""}
-    assert "1 messages were" in otto.send("act/replay-edited", name=DEAD, id=id, edit=edit).text
+    assert "1 message was" in otto.send("act/replay-edited", name=DEAD, id=id, edit=edit).text
     with client(served) as consumer:
         consumer.subscribe(f"/queue/{name}")
         message = consumer.message()
@@ -404,7 +404,7 @@ def test_headers_and_names_of_clients_are_only_text(pages: Pages, served: Served
     pages.until_text(f"+{EVIL}!", ".diff")
     pages.ready()
     pages.confirm("#asked")
-    pages.until_text("1 messages were replayed.", "#asked")
+    pages.until_text("1 message was replayed.", "#asked")
     pages.go(f"/console/messages?{urlencode({'name': f'r{EVIL}'})}")
     pages.browser.run("document.querySelector('[name=chosen]').click()")
     pages.follow("Move")

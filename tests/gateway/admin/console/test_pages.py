@@ -100,7 +100,7 @@ def test_an_action_asks_and_shows_the_command(pages: Pages, served: Served) -> N
     pages.browser.until("!document.querySelector('dialog').open")
     assert pages.browser.run("document.activeElement.innerText") == "Purge"
     told = pages.act("Purge", selector="color = 'red'")
-    assert "1 messages were purged." in told
+    assert "1 message was purged." in told
     assert """imqcmd purge dst -t q -n purged -selector 'color = '"'"'red'"'"''""" in told
     with client(served) as consumer:
         assert consumer.left("/queue/purged") == ["blue"]
@@ -273,7 +273,7 @@ def test_dead_messages_are_grouped_looked_at_and_replayed(pages: Pages, served: 
     pages.until_text("It would take 1 of 1 messages.", "dialog")
     pages.until_text("-to queue:again -limit 1", "dialog")
     pages.confirm()
-    pages.until_text("1 messages were replayed.", "dialog")
+    pages.until_text("1 message was replayed.", "dialog")
     with client(served) as consumer:
         assert consumer.left("/queue/again") == ["secret <b>one</b>"]
 

@@ -70,7 +70,7 @@ def test_a_dead_message_says_where_it_was_and_why(stepped: Stepped) -> None:
         "mine": "x",
         dead.UNDELIVERED_TIMESTAMP: headers.properties[dead.UNDELIVERED_TIMESTAMP],
         dead.UNDELIVERED_REASON: "UNDELIVERABLE",
-        dead.UNDELIVERED_COMMENT: "refused by its consumer 1 times",
+        dead.UNDELIVERED_COMMENT: "refused by its consumer once",
         dead.DELIVERY_COUNT: 1,
         dead.BODY_TRUNCATED: False,
         dead.DEAD_BROKER: "imqbroker",

@@ -238,7 +238,7 @@ def test_a_refusal_returns_and_the_dead_keep_their_ids(stepped: Stepped, journal
     (dead,) = [event for event in journal.events if event.step == "dead"]
     assert (dead.line["reason"], dead.line["comment"]) == (
         "UNDELIVERABLE",
-        "refused by its consumer 1 times",
+        "refused by its consumer once",
     )
     assert dead.line["destination"] == "queue:q"
     # The copy has a number of its own, from which its id does not follow.
