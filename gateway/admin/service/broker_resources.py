@@ -111,7 +111,7 @@ class BrokerResources:
         return listed
 
     def _destination(self, request: AdminRequest) -> object:
-        return self._broker.destination(*_which(request))
+        return self._broker.look(*_which(request))
 
     async def _create(self, request: AdminRequest) -> object:
         which = _which(request)

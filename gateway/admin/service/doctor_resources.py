@@ -25,6 +25,7 @@ from gateway.broker.operator.views import DestinationView
 from gateway.instance import passfile
 from gateway.instance.layout import Layout
 from gateway.instance.memory.budget import MemoryBudget
+from gateway.instance.problems import counted
 from gateway.instance.settings import Settings
 from gateway.journal.journal import JournalStanding
 from gateway.reactor.clocks import wall_clock
@@ -166,7 +167,9 @@ def _ports(listeners: Sequence[ListenerView]) -> Iterator[Finding]:
                 f"imqcmd resume svc -n {shlex.quote(each.service)}",
             )
     if not bad:
-        yield Finding("ports", Severity.OK, "all services are open", f"{len(listeners)} services")
+        yield Finding(
+            "ports", Severity.OK, "all services are open", counted(len(listeners), "service")
+        )
 
 
 def _journal(standing: JournalStanding) -> Iterator[Finding]:
@@ -176,7 +179,7 @@ def _journal(standing: JournalStanding) -> Iterator[Finding]:
             "journal",
             Severity.ERROR,
             "the journal cannot be written, and loses what happens",
-            f"{figure}, {standing.lost} lines lost",
+            f"{figure}, {counted(standing.lost, 'line')} lost",
             "make room on its disk: imq.journal.retention.size bounds what it takes",
         )
     elif standing.lost:
@@ -184,7 +187,7 @@ def _journal(standing: JournalStanding) -> Iterator[Finding]:
             "journal",
             Severity.WARNING,
             "lines of the journal were lost since the start",
-            f"{standing.lost} lines",
+            counted(standing.lost, "line"),
             "look for slow disks; imq.journal.level=links tells less",
         )
     else:
@@ -192,8 +195,11 @@ def _journal(standing: JournalStanding) -> Iterator[Finding]:
 
 
 def _dead(queue: DestinationView) -> Iterator[Finding]:
-    age = max(0, queue.oldest_age_ms) / _HOUR_MS
-    figure = f"{queue.messages} messages, {octets(queue.octets)}, the oldest {age:.1f} h old"
+    figure = f"{counted(queue.messages, 'message')}, {octets(queue.octets)}"
+    if queue.messages:
+        age = queue.oldest_age_ms
+        old = "of unknown age" if age < 0 else f"{age / _HOUR_MS:.1f} h old"
+        figure += f", the oldest {old}"
     if queue.messages and not queue.consumers:
         which = f"msg -t q -n {shlex.quote(queue.name)}"
         yield Finding(

@@ -86,7 +86,7 @@ class BrokerAdministration:
         self._provider = provider
         self._broker = provider.broker
         self._clients = clients
-        self._ages = Ages()
+        self._ages = Ages(self._broker.turn)
         self._holders = holders
         self._varhome = varhome
         self._store = store
@@ -121,7 +121,9 @@ class BrokerAdministration:
     async def dead_queues(self) -> Sequence[DestinationView]:
         """Return the dead message queues, the broker's own first."""
         totals = await self._broker.schedule.looked(views.totals(self._broker))
-        return [self.destination("queue", each.destination.name) for each in totals.dead]
+        await self._ages.known(totals.dead)
+        there = [each for each in totals.dead if self._broker.find(each.destination) is each]
+        return [self.destination("queue", each.destination.name) for each in there]
 
     def list_destinations(
         self, show: Callable[[DestinationView], None], type: str = "", temporary: bool = False
@@ -136,20 +138,21 @@ class BrokerAdministration:
         :raises AdministrationRefused: there is no such type.
         """
         kind = _kind(type) if type else None
-        return self._broker.schedule.looked(
-            views.show_destinations(self._provider, show, kind, temporary, self._ages)
-        )
+        looked = self._broker.schedule.looked
+        shown = views.show_destinations(self._provider, show, kind, temporary, self._ages)
+        asked = looked(self._ages.ask(views.parts(self._broker)))
+        return asked.addCallback(lambda _: self._ages.read()).addCallback(lambda _: looked(shown))
 
     def destination(self, type: str, name: str) -> DestinationView:
         """Return one destination. :raises AdministrationRefused: it is unknown."""
         physical = self._find(type, name)
-        producers = sum(
-            [
-                each.routing.producible.get(physical.destination) is physical
-                for each in self._provider.connections
-            ]
-        )
-        return views.destination(physical, producers, self._ages)
+        return views.destination(physical, views.producers(self._provider, physical), self._ages)
+
+    @deferred
+    async def look(self, type: str, name: str) -> DestinationView:
+        """As :meth:`destination`, and wait for its age where that is read."""
+        await self._ages.known([self._find(type, name)])
+        return self.destination(type, name)
 
     def measured(self, most: int) -> Deferred[tuple[list[DestinationView], int]]:
         """As :func:`gateway.broker.operator.views.measured`."""
@@ -160,13 +163,7 @@ class BrokerAdministration:
 
         :param topic: only those to this topic, or with this pattern.
         """
-        found = [
-            each for each in self._broker.durables.values() if topic in ("", each.pattern.name)
-        ]
-        return [
-            views.durable(each)
-            for each in sorted(found, key=lambda each: (each.client_id, each.name))
-        ]
+        return views.durables(self._broker, topic)
 
     def list_connections(
         self, show: Callable[[ConnectionView], None], service: str = ""

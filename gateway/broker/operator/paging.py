@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -35,6 +35,7 @@ from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
+from gateway.reactor.deferreds import deferred
 
 T = TypeVar("T")
 _Physical = PhysicalQueue | PhysicalTopic
@@ -147,11 +148,15 @@ class Paging:
         self._broker: Final = provider.broker
         self._clients: Final = clients
         self._holders: Final = holders
-        self._ages: Final = Ages()
+        self._ages: Final = Ages(provider.broker.turn)
 
-    def destinations(self, wanted: Wanted) -> Deferred[Page[DestinationView]]:
+    @deferred
+    async def destinations(self, wanted: Wanted) -> Page[DestinationView]:
         """Return a page of destinations."""
-        return self._broker.schedule.looked(self._destinations(wanted))
+        found = await self._broker.schedule.looked(self._destinations(wanted))
+        await self._ages.known(found.rows)
+        rows = [views.destination(each, 0, self._ages) for each in found.rows]
+        return Page(rows, found.matched, found.total)
 
     def connections(self, wanted: Wanted) -> Deferred[Page[ConnectionView]]:
         """Return a page of connections, the newest first."""
@@ -165,9 +170,16 @@ class Paging:
         address = self._provider.connections[found]
         return self._view(found, address, self._clients(), self._holders())
 
-    def survey(self) -> Deferred[Survey]:
+    @deferred
+    async def survey(self) -> Survey:
         """Look at every destination."""
-        return self._broker.schedule.looked(self._survey())
+        total, totals, counts, found = await self._broker.schedule.looked(self._survey())
+        await self._ages.known(chain.from_iterable(found.values()))
+        named = {
+            word: [views.destination(each, 0, self._ages) for each in places]
+            for word, places in found.items()
+        }
+        return Survey(total, totals, counts=counts, **named)
 
     def count(self, type: str, name: str) -> int:
         """Return how many messages a destination has; 0 without it."""
@@ -179,9 +191,15 @@ class Paging:
         totals = await self._broker.schedule.looked(views.totals(self._broker))
         return [each.destination.name for each in totals.dead]
 
-    def destination(self, type: str, name: str) -> Deferred[DestinationView]:
+    @deferred
+    async def destination(self, type: str, name: str) -> DestinationView:
         """Return one destination; fails with AdministrationRefused."""
-        return self._broker.schedule.looked(self._destination(type, name))
+        physical = self._find(type, name)
+        if physical is None:
+            raise AdministrationRefused(f"there is no {type} '{name}'")
+        producers = await self._broker.schedule.looked(self._producers(physical))
+        await self._ages.known([physical])
+        return views.destination(physical, producers, self._ages)
 
     def consumers(self, type: str, name: str, most: int = 200) -> tuple[list[ConsumerView], int]:
         """Return consumers of a destination, and how many there are.
@@ -218,7 +236,7 @@ class Paging:
         found = (self._broker.find(Destination(kind, name, each)) for each in (False, True))
         return next((each for each in found if each is not None), None)
 
-    def _destinations(self, wanted: Wanted) -> Steps[Page[DestinationView]]:
+    def _destinations(self, wanted: Wanted) -> Steps[Page[_Physical]]:
         text = wanted.text.lower()
         order = ORDERS.get(wanted.order)
         total = matched = 0
@@ -249,13 +267,9 @@ class Paging:
             for _ in islice(merged, min(PART, wanted.first - skipped)):
                 pass
             yield
-        rows = [views.destination(keys[-1], 0, self._ages) for keys in islice(merged, wanted.count)]
-        return Page(rows, matched, total)
+        return Page([keys[-1] for keys in islice(merged, wanted.count)], matched, total)
 
-    def _destination(self, type: str, name: str) -> Steps[DestinationView]:
-        physical = self._find(type, name)
-        if physical is None:
-            raise AdministrationRefused(f"there is no {type} '{name}'")
+    def _producers(self, physical: _Physical) -> Steps[int]:
         producers = 0
         every = iter(list(self._provider.connections))
         while part := list(islice(every, PART)):
@@ -263,7 +277,7 @@ class Paging:
                 [each.routing.producible.get(physical.destination) is physical for each in part]
             )
             yield
-        return views.destination(physical, producers, self._ages)
+        return producers
 
     def _connections(self, wanted: Wanted) -> Steps[Page[ConnectionView]]:
         text = wanted.text.lower()
@@ -300,7 +314,7 @@ class Paging:
         client = next((each for each in clients if each.connection is connection), None)
         return views.connection(connection, address, client, holders.get(id(connection), ""))
 
-    def _survey(self) -> Steps[Survey]:
+    def _survey(self) -> Steps[tuple[int, Totals, dict[str, int], dict[str, list[_Physical]]]]:
         found: dict[str, list[_Physical]] = {"idle": [], "stuck": [], "full": [], "paused": []}
         counts = dict.fromkeys(found, 0)
         total = messages = octets = 0
@@ -318,15 +332,7 @@ class Paging:
                 places.sort(key=lambda each: -each.count)
                 del places[NAMED:]
             yield
-        return Survey(
-            total,
-            Totals(messages, octets, [self._broker.queue(DMQ), *dead]),
-            counts=counts,
-            **{
-                word: [views.destination(each, 0, self._ages) for each in found[word]]
-                for word in found
-            },
-        )
+        return total, Totals(messages, octets, [self._broker.queue(DMQ), *dead]), counts, found
 
 
 def _troubles(physical: _Physical) -> Iterator[str]:

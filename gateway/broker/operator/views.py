@@ -373,6 +373,25 @@ def in_doubt(physical: PhysicalQueue | PhysicalTopic) -> bool:
     return bool(physical.prepared) or any(each.dispatch.locked for each in named)
 
 
+def producers(provider: EmbeddedProvider, physical: PhysicalQueue | PhysicalTopic) -> int:
+    """Return how many connections send to a destination. Looks at all of them."""
+    return sum(
+        [
+            each.routing.producible.get(physical.destination) is physical
+            for each in provider.connections
+        ]
+    )
+
+
+def durables(broker: Broker, topic: str) -> list[DurableView]:
+    """Return durable subscriptions by client identifier and name.
+
+    :param topic: only those to this topic, or with this pattern; "" for all.
+    """
+    found = [each for each in broker.durables.values() if topic in ("", each.pattern.name)]
+    return [durable(each) for each in sorted(found, key=lambda each: (each.client_id, each.name))]
+
+
 def durable(subscription: TopicSubscription) -> DurableView:
     return DurableView(
         name=subscription.name,

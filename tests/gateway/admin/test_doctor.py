@@ -74,7 +74,7 @@ def test_a_gateway_whose_operator_forgot_things(live: Live) -> None:
     assert by_check["permissions"]["remedy"].startswith("chmod 600 ")
     assert by_check["certificates"]["severity"] == "warning"
     assert "imqkeytool renew server --varhome" in by_check["certificates"]["remedy"]
-    assert by_check["dead messages"]["figure"].startswith("1 messages, ")
+    assert by_check["dead messages"]["figure"].startswith("1 message, ")
     for check in ("service", "ports", "memory", "clock", "journal", "sync"):
         assert check in by_check
     # The worst first.

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import AdministrationRefused, BrokerAdministration
+from gateway.broker.operator.ages import PATIENCE_S
 from gateway.broker.operator.views import DestinationView
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.settings import BrokerOptions
@@ -408,6 +409,38 @@ def test_the_age_of_the_oldest_message(stepped: Stepped, admin: BrokerAdministra
     assert age(anew) >= 10_000
 
 
+def test_after_a_restart_the_first_look_waits_for_the_age(stepped: Stepped) -> None:
+    stepped.session().send(texts(Q, range(3)))
+    stepped.later(10)
+    stepped.restart()
+    found: list[DestinationView] = []
+    outcome(stepped, administration(stepped).list_destinations(found.append, "queue"))
+    assert {each.name: each.oldest_age_ms >= 10_000 for each in found} == {
+        "mq.sys.dmq": False,
+        "q": True,
+    }
+    stepped.restart()
+    assert outcome(stepped, administration(stepped).look("queue", "q")).oldest_age_ms >= 10_000
+
+
+def test_no_look_waits_for_long(stepped: Stepped) -> None:
+    stepped.send(texts(Q, range(3)))
+    stepped.restart()
+    admin = administration(stepped)
+    looked: list[DestinationView] = []
+    stepped.broker.turn.suspend()
+    admin.look("queue", "q").addCallback(looked.append)
+    assert looked == []
+    stepped.clock.advance(PATIENCE_S)
+    assert [each.oldest_age_ms for each in looked] == [-1]
+    # It was late: no look waits until it has answered.
+    admin.look("queue", "q").addCallback(looked.append)
+    assert [each.oldest_age_ms for each in looked] == [-1, -1]
+    stepped.broker.turn.resume()
+    stepped.run_until_idle()
+    assert outcome(stepped, admin.look("queue", "q")).oldest_age_ms > 0
+
+
 def test_counts_of_a_topic_with_patterns(stepped: Stepped, admin: BrokerAdministration) -> None:
     session = stepped.session(Mode.CLIENT, client_id="me")
     stepped.consume(session, T)
@@ -594,7 +627,10 @@ async def test_all_of_it_on_a_real_store(deployment: Deployment) -> None:
     if deployment.kind == "sqlite":
         await deployment.reopen()
         admin = BrokerAdministration(deployment.provider, lambda: ())
-        assert [each.name for each in destinations(admin)] == ["mq.sys.dmq"]
+        left: list[DestinationView] = []
+        # The age of what is dead is read.
+        await admin.list_destinations(left.append)
+        assert [each.name for each in left] == ["mq.sys.dmq"]
         assert (admin.durables(), (await admin.broker()).messages) == ([], 1), (
             "what the durable subscription had is dead"
         )
