@@ -70,6 +70,20 @@ def test_a_bridge_is_stopped(scene: Scene) -> None:
         client.messages(2)
 
 
+def test_a_connection_of_a_bridge_that_only_sends_is_not_told_to_subscribe(scene: Scene) -> None:
+    found = scene.admin.get("/v1/connections", service="bridge")["connections"]
+    own = {each["holder"]: each["id"] for each in found}
+    number = own["bridge moves, link idle, target"]
+    cause = scene.cause("OF_BRIDGE", "connection", id=number)
+    assert cause["sentence"] == (
+        f"Connection {number} (bridge moves, link idle, target) is a bridge's own and only sends: "
+        "nothing is delivered to it; it has sent 0 messages."
+    )
+    assert cause["command"] == "imqbridgemgr query link -bn moves -ln idle"
+    for number in own.values():
+        assert "NO_SUBSCRIPTION" not in kinds(scene.ask("connection", id=number))
+
+
 def test_what_waits_for_a_link_is_counted_when_it_is_asked_about(scene: Scene) -> None:
     # Its target is away, so that it has never looked.
     before = int(scene.link("away", "LINK_WAITING")["figures"]["waiting"])

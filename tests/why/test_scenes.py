@@ -514,6 +514,17 @@ def test_behind_others(scene: Scene) -> None:
     assert "NO_CONSUMER" in [each["kind"] for each in scene.ask("message", id=id)["causes"]]
 
 
+def test_what_others_of_its_queue_wait_for_is_not_told_of_it(scene: Scene) -> None:
+    queue = name()
+    scene.put(f"/queue/{queue}", "1")
+    scene.put(f"/queue/{queue}", "2", AMQ_SCHEDULED_DELAY="600000")
+    assert scene.queue(queue, "SCHEDULED")["figures"] == {"scheduled": 1}
+    found = [each["kind"] for each in scene.ask("message", id=scene.id_of(queue))["causes"]]
+    assert "NO_CONSUMER" in found
+    assert "SCHEDULED" not in found
+    scene.run(f"imqcmd destroy dst -t q -n {queue}")
+
+
 def test_acknowledged_and_by_whom(scene: Scene) -> None:
     queue = name()
     with scene.client() as client:
@@ -533,6 +544,10 @@ def test_moved_on_to_another_broker_under_another_id(scene: Scene) -> None:
         source = f"{arrived.rpartition('-')[0]}-{number - 1}"
         cause = scene.message(source, "MOVED_ON")
         assert f"it got the id {arrived} there" in cause["sentence"]
+        taken = scene.message(source, "ACKNOWLEDGED")
+        assert (
+            "delivered to link 'mover' of bridge 'moves', which acknowledged" in taken["sentence"]
+        )
         client.disconnect()
     scene.run("imqcmd purge dst -t q -n out")
 

@@ -97,6 +97,7 @@ class CauseKind(Enum):
     OTHER_BROKER = "OTHER_BROKER"
     NOT_SENT_YET = "NOT_SENT_YET"
     NOTHING_WAITS = "NOTHING_WAITS"
+    OF_BRIDGE = "OF_BRIDGE"
 
 
 _ORDER: Final = {kind: place for place, kind in enumerate(CauseKind)}

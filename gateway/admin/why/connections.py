@@ -25,7 +25,7 @@ from gateway.admin.why.consumers import (
     group_causes,
 )
 from gateway.admin.why.destinations import sample_causes, subscription_causes
-from gateway.admin.why.facts import Facts, Holder
+from gateway.admin.why.facts import Facts, Holder, link_of
 from gateway.admin.why.links import link_causes
 from gateway.admin.why.selectors import SAMPLE
 from gateway.broker.broker import Broker
@@ -85,7 +85,11 @@ def connection_causes(
                 command("imqcmd", "doctor"),
             )
         )
-    elif not consumers and not any(session.consumers for session in connection.sessions):
+    elif consumers or any(session.consumers for session in connection.sessions):
+        pass
+    elif owner:
+        found.append(_of_bridge(connection, owner, who))
+    else:
         found.append(
             Cause(
                 CauseKind.NO_SUBSCRIPTION,
@@ -98,6 +102,29 @@ def connection_causes(
     for holder in list(facts.holders(consumers)):
         yield
         yield from _of_consumer(broker, holder, facts, found)
+
+
+def _of_bridge(connection: EmbeddedConnection, owner: str, who: str) -> Cause:
+    """Say what a bridge has a connection for that consumes nothing.
+
+    :param owner: ``bridge B, `` and what of it has the connection.
+    """
+    bridge = owner.removeprefix("bridge ").partition(", ")[0]
+    link = link_of(owner)
+    what = (
+        "only sends: nothing is delivered to it"
+        if link is None or owner.endswith(", target")
+        else "consumes nothing just now"
+    )
+    return Cause(
+        CauseKind.OF_BRIDGE,
+        f"{who[0].upper()}{who[1:]} is a bridge's own and {what}; it has sent {counted(connection.routing.origin.sent)}.",
+        {"bridge": bridge, "sent": connection.routing.origin.sent},
+        "Nothing needs to be done here; see what has it:",
+        command("imqbridgemgr", "query", "bridge", "-bn", bridge)
+        if link is None
+        else command("imqbridgemgr", "query", "link", "-bn", bridge, "-ln", link[1]),
+    )
 
 
 def _held_back(connection: EmbeddedConnection, who: str) -> Iterator[Cause]:

@@ -507,6 +507,7 @@ _NOT_OF_ONE: Final = frozenset(
         CauseKind.TOO_LARGE,
         CauseKind.NO_SUBSCRIPTION,
         CauseKind.COPIED,
+        CauseKind.SCHEDULED,
     )
 )
 #: Causes of a link's source, and of its target, that hold the link up.

@@ -125,7 +125,7 @@ class Facts:
                 consumer,
                 number,
                 self.who(connection),
-                _link_of(owner),
+                link_of(owner),
                 consumer.spec.durable_name or consumer.spec.name,
                 NO_HOLD if subscription is None else subscription.holds,
                 0 if subscription is None else subscription.unsent,
@@ -142,8 +142,11 @@ class Facts:
         return f"connection {connection.number} of user {quoted(connection.user)}{place}"
 
 
-def _link_of(owner: str) -> tuple[str, str] | None:
-    """Return bridge and link of ``bridge B, link L, source``."""
+def link_of(owner: str) -> tuple[str, str] | None:
+    """Return bridge and link of an owner: ``bridge B, link L, source``.
+
+    None without a link.
+    """
     bridge, comma, rest = owner.removeprefix("bridge ").partition(", link ")
     if not comma:
         return None

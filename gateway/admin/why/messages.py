@@ -250,14 +250,7 @@ def journey_causes(
             )
     taken = last.get(Step.ACKNOWLEDGED.value)
     if taken is not None:
-        yield Cause(
-            CauseKind.ACKNOWLEDGED,
-            f"It was delivered: user {quoted(taken.text('user'))} acknowledged it at {moment(taken.time_ms)}, by subscription {quoted(taken.text('subscription'))} of connection {taken.text('connection')}.",
-            {"user": taken.text("user"), "connection": taken.text("connection")},
-            "",
-            "",
-            taken.time_ms,
-        )
+        yield _acknowledged(taken, last.get(Step.RECEIVED.value))
     deleted = last.get(Step.DELETED.value)
     if deleted is not None and taken is None and deleted.text("reason"):
         unheard = deleted.text("reason") == "unsubscribed"
@@ -275,6 +268,29 @@ def journey_causes(
             command("imqcmd", "list", "dur") if unheard else "",
             deleted.time_ms,
         )
+
+
+def _acknowledged(taken: StepTold, received: StepTold | None) -> Cause:
+    """Say who has had it.
+
+    :param received: what a link says of it when it came from its source.
+    """
+    figures = {"user": taken.text("user"), "connection": taken.text("connection")}
+    subscription = taken.text("subscription")
+    by = (
+        f"by subscription {quoted(subscription)} of connection" if subscription else "by connection"
+    )
+    sentence = f"It was delivered: user {quoted(taken.text('user'))} acknowledged it at {moment(taken.time_ms)}, {by} {taken.text('connection')}."
+    # A link's consumer has no name of its own, and those of clients have.
+    if (
+        not subscription
+        and received is not None
+        and received.text("destination") == taken.text("destination")
+    ):
+        bridge, _, link = received.text("link").partition("/")
+        figures["link"] = received.text("link")
+        sentence = f"It was delivered to link {quoted(link)} of bridge {quoted(bridge)}, which acknowledged it at {moment(taken.time_ms)}, by connection {taken.text('connection')}."
+    return Cause(CauseKind.ACKNOWLEDGED, sentence, figures, "", "", taken.time_ms)
 
 
 def _relocated(told: StepTold) -> Cause:

@@ -307,6 +307,25 @@ def test_a_target_that_names_no_id_is_said_to_name_none(tmp_path: Path) -> None:
     assert cause.figures["target_id"] == ""
 
 
+def test_what_a_link_has_acknowledged_is_told_of_the_link(tmp_path: Path) -> None:
+    of_it = {"ids": ["ID-x-7"], "destination": "queue:in"}
+    taken = {**of_it, "time": 2_000_000, "steps": ["acknowledged"], "user": "u", "connection": 2}
+    received = {**of_it, "time": 1_000_000, "steps": ["received"], "link": "b/l"}
+    _journal(tmp_path, received, taken)
+    [cause] = journey_causes(read_journey(tmp_path, "ID-x-7", 1), "ID-x-7")
+    assert (
+        cause.sentence
+        == "It was delivered to link 'l' of bridge 'b', which acknowledged it at 1970-01-01 00:00:02Z, by connection 2."
+    )
+    assert cause.figures == {"user": "u", "connection": "2", "link": "b/l"}
+    # A client has a subscription, and a link of another broker has it from there.
+    for line, other in (({"subscription": "s"}, {}), ({}, {"destination": "queue:there"})):
+        _journal(tmp_path, {**received, **other}, {**taken, **line})
+        [cause] = journey_causes(read_journey(tmp_path, "ID-x-7", 1), "ID-x-7")
+        assert "user 'u' acknowledged it" in cause.sentence
+        assert "subscription ''" not in cause.sentence
+
+
 @pytest.mark.parametrize(
     ("level", "said"),
     [("off", "is off"), ("dead", "level is dead"), ("links", "level is links"), ("all", "")],
