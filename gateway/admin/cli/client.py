@@ -236,14 +236,14 @@ class AdminClient:
         """Request something. :returns: the answer, as ``json`` reads it.
 
         :param path: its parts quoted.
-        :param parameters: of the URL for GET, else of the body; those that are None or empty are
-            left out.
+        :param parameters: of the URL for GET, else of the body; those that are None are left out,
+            and of a URL empty ones.
         :raises AdminError: the service refuses, with its text and code; or does not answer.
         """
         given = {
             name: value
             for name, value in (parameters or {}).items()
-            if value is not None and value != ""
+            if value is not None and (value != "" or method != "GET")
         }
         headers = {"Authorization": self._authorization, "Accept": "application/json"}
         target, content = path, b""

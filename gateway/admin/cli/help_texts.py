@@ -175,7 +175,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -prune           destroy what the file does not have
   -limit N         how many messages at most; of move, copy, delete and replay one of -msgID, -selector, -limit is needed
   -to NAME         where messages go; of replay queue:NAME or topic:NAME, else to where each came from
-  -body FILE       of replay: the body that the message is to have, - for standard input; -o: other properties
+  -body FILE       of replay with -msgID: the body that the message is to have, - for standard input; -o: other properties
   -priority N, -type TYPE, -expires TIME|never   of replay: from 0 to 9; the JMSType; when, such as 2026-01-31T12:00:00Z
   -msgID ID        of a message        -maxNumMsgsRetrieved N   how many to list; default 100
   -f               do not ask whether it shall be done, nor for a password

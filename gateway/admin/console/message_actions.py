@@ -20,6 +20,12 @@ from gateway.instance.problems import printable
 _MOST: Final = Field("limit", "At most", "number", help="Messages. Empty: all of them.")
 _TO: Final = Field("to", "To", help="Such as queue:orders. Empty: to where each came from.")
 _TO_QUEUE: Final = Field("to", "To the queue", required=True)
+_EXPIRES: Final = Field(
+    "expires",
+    "Expire",
+    help="A time such as 2030-01-31T12:00:00Z, or never: the same for each. Empty: as before they "
+    "died; what has expired does not again.",
+)
 _WHICH: Final = (
     SELECTOR,
     Field("id", "Message id", help="Only the message with this id."),
@@ -45,6 +51,7 @@ def _order(word: str, given: Given) -> list[str]:
         *option(given, "-limit", "limit"),
         *option(given, "-to", "to"),
     ]
+        *option(given, "-expires", "expires"),
 
 
 def _queue(given: Given) -> str:
@@ -192,6 +199,7 @@ _OF_MESSAGES: Final = (
         "delete",
         "deleted",
         "Throw messages of queue {name} away? They do not go to the dead message queue.",
+        _EXPIRES,
         danger=True,
     ),
     Action(

@@ -47,17 +47,33 @@ class Edit:
     def __bool__(self) -> bool:
         return self != Edit()
 
+    def check_several(self, now_ms: int) -> None:
+        """Check that several messages can be edited so.
+
+        :param now_ms: epoch milliseconds; an expiry must be later.
+        :raises Refused: none, or only one, can be so.
+        """
+        if self.text is not None:
+            raise Refused(
+                "only one message can have another body: give its id. Of several the expiry, the priority, the type and properties can be edited, the same for each",
+                "bad_request",
+            )
+        self._check_expiry(now_ms)
+
+    def _check_expiry(self, now_ms: int) -> None:
+        if self.expires is not None and 0 < self.expires <= now_ms:
+            raise Refused(
+                f"expires is {moment_text(self.expires)}, which is in the past: expected a later time, or {NEVER}",
+                "bad_request",
+            )
+
     def of(self, message: Message, now_ms: int) -> Message:
         """Return the message as it is to be, without an id.
 
         :param now_ms: epoch milliseconds; an expiry must be later.
         :raises Refused: it cannot be so.
         """
-        if self.expires is not None and 0 < self.expires <= now_ms:
-            raise Refused(
-                f"expires is {moment_text(self.expires)}, which is in the past: expected a later time, or {NEVER}",
-                "bad_request",
-            )
+        self._check_expiry(now_ms)
         body = message.body
         if self.text is not None:
             if not is_editable(message):

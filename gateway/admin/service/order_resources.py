@@ -9,13 +9,14 @@
 ==================================================================================  ==========================================
 
 ``name`` is the queue, ``id`` a JMSMessageID; one of ``id``, ``selector`` and ``limit`` is needed. A
-replay's ``to`` is ``queue:NAME`` or ``topic:NAME``, in the place of where each came from. With an
-``id`` it may be edited: another body, ``text``; other ``properties``, texts by name, null removes
+replay's ``to`` is ``queue:NAME`` or ``topic:NAME``, in the place of where each came from. What is
+replayed may be edited, to the same for each message: other ``properties``, texts by name, null removes
 one; ``priority``, 0 to 9; ``type``, the JMSType, "" for none; and ``expires``, a time in ISO 8601 that
-is yet to come, in UTC if it does not say, or ``never``.
+is yet to come, in UTC if it does not say, or ``never``. With an ``id`` it may have another body,
+``text``, too.
 With ``"dry_run": true`` the answer is what would be done. It has the fields of
-:class:`~gateway.broker.operator.message_administration.Outcome`, and of an edited message
-``difference``, the lines that differ.
+:class:`~gateway.broker.operator.message_administration.Outcome`, and of one edited message, by its
+``id``, ``difference``, the lines that differ.
 
 ``original`` has the destination ``to``; ``priority``; ``type``, "" for none; ``expires_ms``, 0 for
 never; ``properties``, each with ``name``, ``value`` as a text and ``editable``; ``octets`` of the body, and ``text``, null where it cannot be edited. As it has a body,
@@ -97,14 +98,14 @@ class MessageOrders:
     async def _replay(self, request: AdminRequest) -> dict[str, object]:
         name, chosen, dry_run = _which(request)
         edit = edit_of(request.body)
-        if edit and not chosen.message_id:
-            raise Refused("only one message can be edited: give its id", "bad_request")
+        if not chosen.message_id:
+            edit.check_several(wall_ms(self._clock))
         replay = self._replay_of(name, request, edit)
         answer = await self._answer(
             request,
             self._messages.replace(name, chosen, replay.replacement, dry_run=dry_run),
         )
-        return {**answer, "difference": replay.difference}
+        return {**answer, "difference": replay.difference() if chosen.message_id else ()}
 
     def _replay_of(self, name: str, request: AdminRequest, edit: Edit) -> _Replay:
         given = request.text("to")
@@ -156,8 +157,8 @@ class MessageOrders:
 class _Replay:
     """Makes of dead messages those that are sent.
 
-    :ivar difference: the lines that an edit changes.
-    :ivar original: the last one before it was edited.
+    :ivar original: the last one before it was edited, and
+    :ivar edited: after that; None where nothing is edited.
     """
 
     def __init__(
@@ -168,8 +169,8 @@ class _Replay:
         self._to = to
         self._now_ms = now_ms
         self._edit = edit
-        self.difference: Sequence[str] = ()
         self.original: Message | None = None
+        self.edited: Message | None = None
 
     def replacement(self, message: Message) -> Message:
         """Return the message to send. :raises LeftAlone: it stays, and why."""
@@ -183,8 +184,14 @@ class _Replay:
         except Refused as refused:
             raise LeftAlone(refused.text) from None
         edited.user = message.user
-        self.difference = difference(original, edited)
+        self.edited = edited
         return edited
+
+    def difference(self) -> Sequence[str]:
+        """Return the lines that the edit changes of the last one."""
+        if self.original is None or self.edited is None:
+            return ()
+        return difference(self.original, self.edited)
 
     def _original(self, message: Message) -> Message:
         said = message.headers.properties

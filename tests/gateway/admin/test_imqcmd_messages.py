@@ -256,6 +256,50 @@ def test_the_dead_go_back_as_they_were_or_edited(
     assert "not dead" in reason
 
 
+def test_an_empty_body_and_an_empty_type_are_edits_too(
+    gateway: GatewayProcess, connect: Connect, name: str
+) -> None:
+    died(connect(), name, "whole", type="order")
+    [id] = [
+        each["message_id"]
+        for each in listed(gateway, "mq.sys.dmq")
+        if each["source"] == f"queue:{name}"
+    ]
+    edit = ("-msgID", id, "-body", "/dev/null", "-type", "")
+    edited = imqcmd(gateway, "replay", "msg", "-t", "q", "-n", "mq.sys.dmq", *edit)
+    assert {"-whole", "-type order", "+no type"} <= {*edited["difference"]}
+    client = connect()
+    client.subscribe(f"/queue/{name}")
+    message = client.message()
+    assert (message.text, "type" in message.headers) == ("", False)
+
+
+def test_many_expired_ones_get_a_new_life_by_one_order(
+    gateway: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client = connect()
+    client.put(f"/queue/{name}", *map(str, range(20)), expires="1", colour="red")
+    # What a consumer would get is looked at, and has expired.
+    assert connect().left(f"/queue/{name}") == []
+    chosen = ("-selector", f"JMS_SUN_DMQ_DESTINATION = 'queue:{name}'")
+    options = ("-t", "q", "-n", "mq.sys.dmq", *chosen)
+    for wrong, why in (
+        (("-body", "/dev/null"), "only one message can have another body: give its id"),
+        (("-expires", "2020-01-01"), "which is in the past"),
+    ):
+        refused = told(gateway, "replay", "msg", *options, *wrong)
+        assert (refused.returncode, why in refused.stderr) == (1, True)
+    edit = ("-expires", "2099-12-31T23:59:58Z", "-priority", "7", "-o", "colour=blue")
+    replayed = imqcmd(gateway, "replay", "msg", *options, *edit)
+    assert (replayed["matched"], replayed["done"], replayed["difference"]) == (20, 20, [])
+    client.subscribe(f"/queue/{name}")
+    got = client.messages(20)
+    assert sorted(int(each.text) for each in got) == [*range(20)]
+    assert {(each["expires"], each["priority"], each["colour"]) for each in got} == {
+        ("4102444798000", "7", "blue")
+    }
+
+
 def test_a_kill_in_a_move_loses_none_and_doubles_none(
     gateway: GatewayProcess, connect: Connect, name: str
 ) -> None:
