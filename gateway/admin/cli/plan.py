@@ -9,6 +9,8 @@ nothing is done, and only where it is asked for is anything destroyed.
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +30,8 @@ DESTROY: Final = "destroy"
 _SIGNS: Final = {CREATE: "+", UPDATE: "~", DESTROY: "-"}
 _DONE: Final = {CREATE: "created", UPDATE: "changed", DESTROY: "destroyed"}
 _HIDDEN: Final = "(not shown)"
+#: Left sides of rules that are shown as they are.
+_PLAIN_SIDE: Final = re.compile(r"[\w.*>/-]+")
 
 
 @dataclass(frozen=True)
@@ -180,8 +184,8 @@ def _access(wanted: Declaration, have: Declaration, prune: bool) -> Iterator[Cha
         different |= dict.fromkeys(sorted(have.access.keys() - wanted.access.keys()))
     if not different:
         return
-    before = {side: ",".join(have.access[side]) for side in different if side in have.access}
-    after = {side: ",".join(names) for side, names in different.items() if names is not None}
+    before = {_side(side): _list(have.access[side]) for side in different if side in have.access}
+    after = {_side(side): _list(names) for side, names in different.items() if names is not None}
     yield Change(
         UPDATE,
         "access rules",
@@ -190,6 +194,19 @@ def _access(wanted: Declaration, have: Declaration, prune: bool) -> Iterator[Cha
         "/v1/access",
         {"rules": different},
     )
+
+
+def _side(text: str) -> str:
+    """Return a rule's left side.
+
+    It is quoted where it has more than words, dots and wildcards.
+    """
+    return text if _PLAIN_SIDE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _list(names: Sequence[str]) -> str:
+    """Return names as the file has them, so that one with a comma is not two."""
+    return json.dumps(list(names), ensure_ascii=False)
 
 
 def _destinations(wanted: Declaration, found: Standing) -> Iterator[Change]:

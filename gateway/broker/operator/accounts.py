@@ -23,6 +23,7 @@ from gateway.broker.security.access import (
     AccessRules,
     Operation,
     Reason,
+    list_of,
     read_lists,
 )
 from gateway.broker.security.passcodes import hash_passcode, is_hash
@@ -318,7 +319,7 @@ class Accounts:
                 raise AdministrationRefused(f"there is no rule {side} to remove")
         return properties.rewritten(
             before,
-            {side: None if names is None else ",".join(names) for side, names in changes.items()},
+            {side: None if names is None else list_of(names) for side, names in changes.items()},
         )
 
     async def _edited(self, asker: str, edit: Callable[[dict[str, User]], bool]) -> bool:

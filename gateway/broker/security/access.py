@@ -413,7 +413,21 @@ def check_rule(side: str, names: Iterable[str]) -> None:
     if side in ("version", ""):
         raise ValueError(f"{side or 'an empty text'} is no access rule")
     _key(side)
-    _names(",".join(names))
+    list_of(names)
+
+
+def list_of(names: Iterable[str]) -> str:
+    """Return the right side of a rule with these names.
+
+    :raises ValueError: one of them would be another name in the file, or several.
+    """
+    listed = list(names)
+    for name in listed:
+        if _names(name) != {name}:
+            raise ValueError(
+                f"{name!r} is not one name: expected each name by itself, without commas and without blanks around it, or *"
+            )
+    return ",".join(listed)
 
 
 def _latest(data: bytes, file: Path) -> dict[str, properties.Entry]:

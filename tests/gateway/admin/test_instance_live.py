@@ -214,6 +214,10 @@ def declared(name: str) -> str:
             "[access]\n'queue.a.browse.allow.user' = ['bo*']",
             ":4: access.\"queue.a.browse.allow.user\": 'bo*': * stands for everyone",
         ),
+        (
+            "[access]\n'queue.a.browse.allow.user' = ['alice,bob']",
+            ":4: access.\"queue.a.browse.allow.user\": 'alice,bob' is not one name: expected each name by itself",
+        ),
         ("[access]\nversion = ['1']", ":4: access.version: version is no access rule"),
         ("[queue.'z.*']", ':3: queue."z.*": a destination\'s name has no wildcards'),
         ("[topic.'>']", ':3: topic.">": a destination\'s name has no wildcards'),

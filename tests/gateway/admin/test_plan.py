@@ -37,7 +37,7 @@ def test_everything_is_made_in_the_order_in_which_it_is_needed() -> None:
         "      + groups = traders",
         "      + loopback = false",
         "  ~ access rules",
-        "      + queue.a.consume.allow.user = bob",
+        '      + queue.a.consume.allow.user = ["bob"]',
         "  + queue a",
         "      + maxNumMsgs = 10",
         "  + queue mq.sys.dmq",
@@ -62,7 +62,7 @@ def test_a_change_shows_what_changes_and_no_secret() -> None:
         "      ~ groups = traders -> ",
         "      ~ passcode = (not shown)",
         "  ~ access rules",
-        "      ~ queue.a.consume.allow.user = bob -> alice,bob",
+        '      ~ queue.a.consume.allow.user = ["bob"] -> ["alice", "bob"]',
         "  ~ queue a",
         "      + limitBehavior = REMOVE_OLDEST",
         "      - maxNumMsgs = 10",
@@ -78,7 +78,7 @@ def test_what_a_file_does_not_have_stays_unless_it_is_to_be_destroyed() -> None:
     assert said(Declaration(), found) == ["No changes. The instance is as the file declares it."]
     assert said(Declaration(), found, prune=True) == [
         "  ~ access rules",
-        "      - queue.a.consume.allow.user = bob",
+        '      - queue.a.consume.allow.user = ["bob"]',
         "  - bridge shop",
         "  - queue a",
         "      - 3 messages are lost",
@@ -90,6 +90,20 @@ def test_what_a_file_does_not_have_stays_unless_it_is_to_be_destroyed() -> None:
     # About what a file has no section for, it says nothing.
     topics = Declaration(sections=frozenset({"topic"}))
     assert changes(topics, found, prune=True) == []
+
+
+def test_a_rule_is_shown_so_that_it_can_be_read_in_one_way_only() -> None:
+    have = Declaration({"queue.a.consume.allow.user": ["alice", "bob"]})
+    wanted = Declaration(
+        {
+            "queue.a.consume.allow.user": ["alice,bob"],
+            "queue.a = b, c.consume.allow.user": [],
+        }
+    )
+    assert said(wanted, Standing(have))[1:3] == [
+        '      + "queue.a = b, c.consume.allow.user" = []',
+        '      ~ queue.a.consume.allow.user = ["alice", "bob"] -> ["alice,bob"]',
+    ]
 
 
 def test_a_destination_that_is_there_is_not_made_again() -> None:
