@@ -19,13 +19,13 @@ from gateway.broker.properties import jdbc, repositories
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.properties.jdbc import JdbcOptions, jdbc_options
 from gateway.broker.properties.settings import BrokerOptions, broker_options
-from gateway.broker.security.access import DEFAULT_RULES, AccessError
+from gateway.broker.security.access import AccessError, make_first_rules
 from gateway.broker.security.users import UsersError, make_first_users
 from gateway.central import CentralProperties, CentralUnreadable, central_properties
 from gateway.exit_codes import StartRefused
 from gateway.front import settings as front_settings
 from gateway.instance import passfile, settings_general
-from gateway.instance.layout import Layout, LayoutError, make_directory, replace
+from gateway.instance.layout import Layout, LayoutError, make_directory
 from gateway.instance.memory import host_memory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import Problem, Setting, Settings, SettingsError, read
@@ -240,8 +240,7 @@ def _first_users_and_rules(layout: Layout) -> tuple[str, ...]:
     :returns: which users were made, a line each.
     """
     made = () if layout.users.exists() else make_first_users(layout, shown=False)
-    if not layout.access_control.exists():
-        replace(layout.access_control, DEFAULT_RULES.encode())
+    make_first_rules(layout)
     return made
 
 

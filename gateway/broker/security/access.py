@@ -36,7 +36,7 @@ from typing import Final
 from gateway.broker.properties.names import ADVISORY, is_wild, matcher
 from gateway.broker.security.users import ADMIN_GROUP, Principal
 from gateway.instance import properties
-from gateway.instance.layout import LineError
+from gateway.instance.layout import Layout, LineError, replace
 from gateway.messaging.destination import Destination, Kind
 
 VERSION: Final = "JMQFileAccessControlModel/100"
@@ -402,6 +402,15 @@ def read_lists(data: bytes, file: Path) -> dict[str, list[str]]:
         for name, entry in _latest(data, file).items()
         if name != "version"
     }
+
+
+def make_first_rules(layout: Layout) -> None:
+    """Make the access control file of an instance, if it has none.
+
+    :raises OSError: it cannot be written.
+    """
+    if not layout.access_control.exists():
+        replace(layout.access_control, DEFAULT_RULES.encode())
 
 
 def check_rule(side: str, names: Iterable[str]) -> None:

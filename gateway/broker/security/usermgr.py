@@ -4,7 +4,8 @@ Owns the command line: options, prompts, what is printed, exit codes. The users 
 :mod:`gateway.broker.security.users`'s.
 
 Users may be looked after before an instance's first start: then what changes them makes the users
-that a new instance has first.
+and access rules that a new instance has first, and that start the rest. An instance has been started
+if it has its lock file; its settings may be there before.
 
 Passwords are prompted for, or read from a passfile under ``imq.imqusermgr.password``; never taken
 from the command line, which others on the machine can see. Exit codes: 0 done; 1 it could not be
@@ -14,15 +15,17 @@ done; 2 the command line is wrong. An error is one line on the standard error.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
+from gateway.broker.security.access import make_first_rules
 from gateway.broker.security.passcodes import hash_passcode
 from gateway.broker.security.users import (
     ADMIN_GROUP,
+    FIRST_USERS,
     User,
     UsersError,
     check_name,
@@ -45,6 +48,7 @@ from gateway.instance.layout import Layout
 PROGRAM: Final = "imqusermgr"
 PASSWORD_NAME: Final = "imq.imqusermgr.password"
 _RELOAD: Final = "A running server reads it when it gets SIGHUP."
+_FIRST_START: Final = "The gateway's first start uses it, and makes the rest of the instance."
 
 
 def _not_visible(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -159,17 +163,18 @@ def add(
     silent: bool,
 ) -> None:
     """Add a user."""
-    layout = _with_users(varhome, instance)
-    if name in read_users(layout.users):
-        raise CommandRefused(f"user '{name}' exists")
+    layout = Layout(varhome.absolute(), instance)
+    if name in _known(layout):
+        raise CommandRefused(f"user '{name}' exists{_of_new(layout)}")
     hash = hash_passcode(
         _password(passwords, name)
     )  # before the file is locked: a prompt may take long
+    _make_first(layout)
     with edited(layout.users) as users:
         if name in users:
             raise CommandRefused(f"user '{name}' exists")
         users[name] = User(name, groups, hash, active is not False, bool(loopback))
-    _say(silent, f"User '{name}' is added. {_RELOAD}")
+    _say(silent, f"User '{name}' is added. {_when(layout)}")
 
 
 @command.command()
@@ -178,9 +183,10 @@ def add(
 @click.option("-f", "force", is_flag=True, help="Do not ask.")
 def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -> None:
     """Delete a user."""
-    layout = _with_users(varhome, instance)
-    if name not in read_users(layout.users):
-        raise CommandRefused(f"there is no user '{name}'")
+    layout = Layout(varhome.absolute(), instance)
+    if name not in _known(layout):
+        raise CommandRefused(f"there is no user '{name}'{_of_new(layout)}")
+    _make_first(layout)
     if not force:
         if _is_last_administrator(read_users(layout.users), name):
             raise CommandRefused(
@@ -193,7 +199,7 @@ def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -
             raise CommandRefused(f"there is no user '{name}'")
     if last:
         _warn_of_no_administrator()
-    _say(silent, f"User '{name}' is deleted. {_RELOAD}")
+    _say(silent, f"User '{name}' is deleted. {_when(layout)}")
 
 
 @command.command()
@@ -225,13 +231,14 @@ def update(
     silent: bool,
 ) -> None:
     """Change a user's password, groups, or whether it may connect."""
-    layout = _with_users(varhome, instance)
-    if name not in read_users(layout.users):
-        raise CommandRefused(f"there is no user '{name}'")
+    layout = Layout(varhome.absolute(), instance)
+    if name not in _known(layout):
+        raise CommandRefused(f"there is no user '{name}'{_of_new(layout)}")
     changes_password = (
         ask or passwords is not None or (groups is None and active is None and loopback is None)
     )
     hash = hash_passcode(_password(passwords, name)) if changes_password else None
+    _make_first(layout)
     with edited(layout.users) as users:
         last = _is_last_administrator(users, name)
         old = users.get(name)
@@ -247,7 +254,7 @@ def update(
         last = last and not _administrates(users[name])
     if last:
         _warn_of_no_administrator()
-    _say(silent, f"User '{name}' is changed. {_RELOAD}")
+    _say(silent, f"User '{name}' is changed. {_when(layout)}")
 
 
 @command.command("list")
@@ -259,8 +266,10 @@ def list_(only: str | None, varhome: Path, instance: str, silent: bool) -> None:
     if _is_new(layout):
         raise CommandRefused(
             f"there is no instance {layout.directory} yet; the gateway's first start, or 'add', makes one with its first users"
+            if not layout.exists
+            else f"instance {layout.directory} has no users yet; its first start, or 'add', makes the first ones"
         )
-    users = read_users(layout.users)
+    users = _kept(layout)
     if only is not None and only not in users:
         raise CommandRefused(f"there is no user '{only}'")
     rows = [("USER", "GROUPS", "STATE", "FROM")]
@@ -289,20 +298,54 @@ def main() -> None:
 
 
 def _is_new(layout: Layout) -> bool:
-    """Whether there is no such instance, and no users were made for it either."""
-    return not layout.exists and not layout.users.exists()
+    """Whether the instance has never been started, and has no users."""
+    return not layout.users.exists() and not layout.lock_file.exists()
 
 
-def _with_users(varhome: Path, instance: str) -> Layout:
-    """Return the instance; a new one gets the users of a first start."""
-    layout = Layout(varhome.absolute(), instance)
-    if _is_new(layout):
-        # Printed also with -s, because these users were not asked for. The password is for a
-        # terminal only: anything else may keep it.
-        click.echo(f"New instance {layout.directory}")
-        for line in make_first_users(layout, shown=sys.stdout.isatty()):
-            click.echo(f"{line[0].upper()}{line[1:]}")
-    return layout
+def _known(layout: Layout) -> Collection[str]:
+    """Return the names of the users of an instance.
+
+    Of a new one these are those that it will have first.
+    """
+    return FIRST_USERS if _is_new(layout) else _kept(layout)
+
+
+def _kept(layout: Layout) -> Mapping[str, User]:
+    """Return the users of an instance that is not new.
+
+    :raises CommandRefused: it has lost them.
+    """
+    if not layout.users.exists():
+        raise CommandRefused(
+            f"{layout.users} is gone from an instance that has run: put it back, such as from a backup of the etc folder. Without it nobody can connect"
+        )
+    return read_users(layout.users)
+
+
+def _of_new(layout: Layout) -> str:
+    """Say whose users it is about, where the instance is yet to be made."""
+    if not _is_new(layout):
+        return ""
+    return (
+        f": instance {layout.directory} is new, and its first users are {' and '.join(FIRST_USERS)}"
+    )
+
+
+def _make_first(layout: Layout) -> None:
+    """Make the users and access rules of a first start, if it is new."""
+    if not _is_new(layout):
+        return
+    # Printed also with -s, because these users were not asked for. The password is for a
+    # terminal only: anything else may keep it.
+    click.echo(f"New instance {layout.directory}")
+    for line in make_first_users(layout, shown=sys.stdout.isatty()):
+        click.echo(f"{line[0].upper()}{line[1:]}")
+    make_first_rules(layout)
+
+
+def _when(layout: Layout) -> str:
+    """Say when a change holds."""
+    return _RELOAD if layout.lock_file.exists() else _FIRST_START
 
 
 def _administrates(user: User) -> bool:

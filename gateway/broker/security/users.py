@@ -350,6 +350,10 @@ def is_name(text: str) -> bool:
     return True
 
 
+#: Who :func:`make_first_users` makes.
+FIRST_USERS: Final = ("admin", "guest")
+
+
 def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:
     """Make the first users of an instance, with the admin's password.
 

@@ -182,19 +182,19 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(tool: Tool, arguments:
     assert tool.users == {}
 
 
-def test_an_instance_without_users_file(tool: Tool) -> None:
+def test_an_instance_that_has_run_and_lost_its_users_gets_no_others(tool: Tool) -> None:
     tool.layout.users.unlink()
+    tool.layout.lock_file.touch()
     for arguments in (
         ["list"],
         ["add", "-u", "alice"],
         ["update", "-u", "alice"],
         ["delete", "-u", "alice"],
     ):
-        assert tool(*arguments) == (
-            1,
-            "",
-            f"imqusermgr: {tool.layout.users}: cannot be read: No such file or directory\n",
-        )
+        code, out, err = tool(*arguments)
+        assert (code, out) == (1, "")
+        assert f"{tool.layout.users} is gone from an instance that has run: put it back" in err
+        assert not tool.layout.users.exists()
 
 
 def test_a_damaged_users_file_is_left_alone(tool: Tool, passfile: Path) -> None:
@@ -257,11 +257,31 @@ def test_before_the_first_start_there_is_nothing_to_list(new: Tool) -> None:
     assert not new.layout.varhome.exists()
 
 
-def test_an_instance_that_lost_its_users_gets_no_others(new: Tool, passfile: Path) -> None:
+def test_settings_may_be_there_before_the_first_users(new: Tool, passfile: Path) -> None:
     new.layout.create()
+    code, out, err = new("list")
+    assert (code, out) == (1, "")
+    assert "has no users yet; its first start, or 'add', makes the first ones" in err
+    settings = new.layout.settings.read_bytes()
+    code, out, err = new("add", "-u", "alice", "-passfile", str(passfile))
+    assert (code, err, list(new.users)) == (0, "", ["admin", "guest", "alice"])
+    assert "The gateway's first start uses it, and makes the rest of the instance." in out
+    assert new.layout.access_control.exists()
+    assert new.layout.settings.read_bytes() == settings
+    configuration = configure(new.layout.varhome, "new", None, [])
+    assert (list(new.users), configuration.warnings) == (["admin", "guest", "alice"], ())
+
+
+@pytest.mark.parametrize("what", ["update", "delete", "add"])
+def test_what_is_refused_makes_no_instance(new: Tool, passfile: Path, what: str) -> None:
+    name = "admin" if what == "add" else "alice"
+    code, out, err = new(what, "-u", name)
+    assert (code, out) == (1, "")
+    assert f"instance {new.layout.directory} is new, and its first users are admin and guest" in err
+    passfile.write_text("imq.other=x\n")
     code, out, err = new("add", "-u", "alice", "-passfile", str(passfile))
     assert (code, out) == (1, "")
-    assert f"{new.layout.users}: cannot be read" in err
+    assert not new.layout.varhome.exists()
 
 
 def test_the_only_administrator_is_deleted_by_force_only_and_not_without_a_word(
