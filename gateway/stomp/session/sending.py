@@ -301,6 +301,7 @@ class Sending:
         if target is not self.session:
             # Durable with COMMIT, and its RECEIPT says so; this one says that the message is in the
             # transaction.
+            self._transactions.asked(target, receipts[-1])
             for ticket in tickets:
                 self._receipts.release(ticket)
             return

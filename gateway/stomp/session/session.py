@@ -440,7 +440,8 @@ class Session:
 
     def _lost_provider(self, error: MessagingError) -> None:
         self.connection = None
-        self.fail(error, None)
+        # What a broker that is connected to late cannot do, it says of the transaction as a whole.
+        self.fail(error, self._transactions.latest_asked if self._was_connected else None)
 
     # Endings. What the client is told comes last, and the socket closes after it.
 

@@ -38,6 +38,7 @@ class Transaction:
     __slots__ = (
         "_covered",
         "_numbers",
+        "asked",
         "identifier",
         "joined",
         "octets",
@@ -50,6 +51,8 @@ class Transaction:
     def __init__(self, identifier: str, session: ProviderSession) -> None:
         self.identifier: Final = identifier
         self.session: Final = session
+        #: What the latest of its frames that asked for a receipt has asked it by.
+        self.asked: str | None = None
         #: Something was sent or settled in it.
         self.touched = False
         #: Bytes of what was sent and acknowledged in it.
@@ -180,6 +183,21 @@ class Transactions:
                 transaction.receipts.extend(receipts)
                 self._count(transaction, sum(map(len, receipts)) + _ACKNOWLEDGEMENT * len(receipts))
 
+    def asked(self, session: ProviderSession, receipt: str) -> None:
+        """Note that a SEND in a session's transaction has a RECEIPT.
+
+        It may be refused yet: a broker that is connected to late says only then what it cannot do.
+        """
+        for transaction in self._open.values():
+            if transaction.session is session:
+                transaction.asked = receipt
+
+    @property
+    def latest_asked(self) -> str | None:
+        """The receipt of the latest frame of an open transaction; None for none."""
+        found = [each.asked for each in self._open.values() if each.asked is not None]
+        return found[-1] if found else None
+
     def _count(self, transaction: Transaction, octets: int) -> None:
         transaction.octets += octets
         self._octets += octets
@@ -201,8 +219,9 @@ class Transactions:
                 f"one transaction too many: {MOST_OPEN} is the limit of a connection"
             )
         session = self._idle.pop() if self._idle else self._connection.session(Mode.TRANSACTED)
-        self._open[identifier] = Transaction(identifier, session)
-        self._receipts.release(self._receipts.open(head.headers.get("receipt")))
+        transaction = self._open[identifier] = Transaction(identifier, session)
+        transaction.asked = head.headers.get("receipt")
+        self._receipts.release(self._receipts.open(transaction.asked))
         for subscription in self._transacted():
             subscription.free(Hold.NO_TRANSACTION)
 

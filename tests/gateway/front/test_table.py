@@ -520,7 +520,10 @@ def test_a_right_that_the_broker_denies_is_told_as_the_brokers(
     assert "user 'guest' may not consume on queue:amq.x" in front[1].log
 
 
-def test_a_transaction_is_refused_by_the_frame_that_shows_where_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("connected", [True, False])
+def test_a_transaction_is_refused_by_the_frame_that_shows_where_it_is(
+    tmp_path: Path, connected: bool
+) -> None:
     factory = behind.rabbitmq_by_amqp()
     settings = {"there__destinations": "/queue/there.>"}
     with (
@@ -528,8 +531,11 @@ def test_a_transaction_is_refused_by_the_frame_that_shows_where_it_is(tmp_path: 
         closing(Client(gateway.port)) as client,
     ):
         client.connect()
-        # It is connected to.
-        client.put("/queue/there.before", "a")
+        if connected:
+            client.put("/queue/there.before", "a")
         client.ask("BEGIN", transaction="t")
         client.send("SEND", {"destination": "/queue/there.q", "transaction": "t"}, "b", receipt="r")
+        if not connected:
+            # It is in the transaction before the broker has said that there can be none.
+            assert client.expect("RECEIPT")["receipt-id"] == "r"
         client.error(_NO_TRANSACTIONS, receipt_id="r")
