@@ -416,6 +416,22 @@ def request(method: str, path: Text, *parameters: str, **renamed: str) -> Ask:
 
 
 def found(
+def one_of(path: str, name: str, field: str, missing: str) -> Ask:
+    """A request for a list, of which one entry is the answer.
+
+    :param field: the entry's that is ``-n``.
+    :param missing: begins the error where no entry is.
+    """
+
+    def ask(client: AdminClient, options: Namespace) -> Any:
+        for each in client.get(path)[name]:
+            if str(each[field]) == options.name:
+                return each
+        raise AdminError(f"{missing} {options.name}")
+
+    return ask
+
+
     commands: Mapping[tuple[str, str], Command], subcommand: str, argument: str
 ) -> Command | None:
     """Return the command of these words; None if they are not a command."""

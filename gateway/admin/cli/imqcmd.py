@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from gateway.admin.cli import render_broker as render
 from gateway.admin.cli.bench import ACKS, BENCH
-from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import (
     Ask,
     Command,
@@ -25,12 +24,14 @@ from gateway.admin.cli.commands import (
     carry_out,
     found,
     no_such,
+    one_of,
     properties_of,
     request,
     run_program,
     run_to_the_end,
 )
 from gateway.admin.cli.completion import Vocabulary, completion_commands
+from gateway.admin.cli.connection_commands import CONNECTION_COMMANDS, which_connection
 from gateway.admin.cli.context_commands import CONTEXT_COMMANDS
 from gateway.admin.cli.doctor import DOCTOR
 from gateway.admin.cli.events import EVENTS
@@ -114,22 +115,6 @@ def _pausing(verb: str, doing: str, done: str, ask: Ask, *may: str) -> Command:
     )
 
 
-def _one_of(path: str, name: str, field: str, missing: str) -> Ask:
-    """A request for a list, of which one entry is the answer.
-
-    :param field: the entry's that is ``-n``.
-    :param missing: begins the error where no entry is.
-    """
-
-    def ask(client: AdminClient, options: Namespace) -> Any:
-        for each in client.get(path)[name]:
-            if str(each[field]) == options.name:
-                return each
-        raise AdminError(f"{missing} {options.name}")
-
-    return ask
-
-
 # --- what a command is about
 
 
@@ -142,10 +127,6 @@ def _destination_and_how(options: Namespace) -> Sequence[str]:
     if options.selector:
         how.insert(0, ("Selector", options.selector))
     return [*_destination(options), *([listed(how)] if how else [])]
-
-
-def _connection(options: Namespace) -> Sequence[str]:
-    return [table(("Connection ID",), [(options.name,)])]
 
 
 def _service(options: Namespace) -> Sequence[str]:
@@ -296,29 +277,13 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         ],
         needs=("-n", "-c"),
     ),
-    ("list", "cxn"): Command(
-        title=lambda options: (
-            f"Listing {f'the connections of the service {options.service}' if options.service else 'all the connections'} on the broker specified by:"
-        ),
-        ask=request("GET", "/v1/connections", "service"),
-        render=lambda options, answer: [render.connections_table(answer["connections"])],
-        done="Successfully listed connections.",
-        may=("-svn",),
-    ),
-    ("query", "cxn"): Command(
-        title="Querying the connection where:",
-        subject=_connection,
-        ask=_one_of("/v1/connections", "connections", "id", "there is no connection"),
-        render=lambda options, answer: [render.connection_details(answer)],
-        done="Successfully queried the connection.",
-        needs=("-n",),
-    ),
+    **CONNECTION_COMMANDS,
     ("destroy", "cxn"): _change(
         "destroy",
         "destroyed",
         "connection",
         request("DELETE", "/v1/connection", id="name"),
-        _connection,
+        which_connection,
         needs=("-n",),
     ),
     ("list", "svc"): Command(
@@ -330,7 +295,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
     ("query", "svc"): Command(
         title="Querying the service where:",
         subject=_service,
-        ask=_one_of("/v1/services", "services", "service", "there is no service"),
+        ask=one_of("/v1/services", "services", "service", "there is no service"),
         render=lambda options, answer: [render.service_details(answer)],
         done="Successfully queried the service.",
         needs=("-n",),
@@ -365,7 +330,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
     ("query", "txn"): Command(
         title="Querying the transaction where:",
         subject=_transaction,
-        ask=_one_of("/v1/branches", "branches", "xid", "there is no prepared transaction"),
+        ask=one_of("/v1/branches", "branches", "xid", "there is no prepared transaction"),
         render=lambda options, answer: [render.branch_details(answer)],
         done="Successfully queried the transaction.",
         needs=("-n",),

@@ -184,6 +184,21 @@ connections_table = partial(
         ("Held By", "holder"),
     ),
 )
+#: ``query cxn``.
+subscriptions_table = partial(
+    table_of,
+    (
+        ("Destination", "destination"),
+        ("ID", lambda each: each["id"] if each["running"] else f"{each['id']} (not started)"),
+        ("Durable or Shared", "name"),
+        ("Selector", "selector"),
+        ("Ack", "ack"),
+        ("Credit", "credit"),
+        ("UnAck", "unacknowledged"),
+        ("Held Since", lambda each: moment(each["held_since_ms"], "")),
+        ("Oldest", lambda each: moment(each["oldest_ms"], "")),
+    ),
+)
 #: ``list svc``.
 services_table = partial(
     table_of,

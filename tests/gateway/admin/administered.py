@@ -24,6 +24,7 @@ from gateway.admin.service.message_resources import QueueMessages
 from gateway.admin.service.order_resources import MessageOrders
 from gateway.admin.service.service import AdminService
 from gateway.admin.service.settings import AdminOptions
+from gateway.admin.service.subscription_resources import SubscriptionResources
 from gateway.broker.operator.administration import BrokerAdministration
 from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.broker.properties.settings import BrokerOptions
@@ -127,6 +128,7 @@ async def running(
                 partial(administration.destination, "queue"),
             ),
             MessageOrders(reactor, administration.messages, deployment.provider.resource),
+            SubscriptionResources(deployment.provider, lambda: stomp.sessions),
         ],
         register_port=mapper.register,
     )

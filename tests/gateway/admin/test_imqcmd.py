@@ -480,7 +480,9 @@ async def test_connections(imq: Live) -> None:
         client.sendall(
             b"STOMP\naccept-version:1.2\nhost:x\nlogin:guest\npasscode:guest\nclient-id:me\n\n\0"
         )
-        client.sendall(b"SUBSCRIBE\nid:1\nack:client\ndestination:/queue/orders\n\n\0")
+        client.sendall(
+            b"SUBSCRIBE\nid:1\nack:client\nselector:colour IS NULL\ndestination:/queue/orders\n\n\0"
+        )
         answer = b""
         while b"MESSAGE" not in answer:
             answer += client.recv(4096)
@@ -542,8 +544,19 @@ async def test_connections(imq: Live) -> None:
         f"Last Heard            {re.findall('[0-9]+ s ago', queried)[0]}\n"
         "Heart-Beat            none\n"
         "\n"
-        "Successfully queried the connection.\n"
+        "Subscriptions:\n"
     ) in queried
+    assert re.search(
+        r"^Destination +ID +Durable or Shared +Selector +Ack +Credit +UnAck +Held Since +Oldest\n"
+        r"-+\n"
+        rf"queue:orders +1 +colour IS NULL +client +[0-9]+ +1 +{moment} +{moment}\n"
+        r"\n"
+        r"Successfully queried the connection\.\n",
+        queried,
+        re.MULTILINE,
+    )
+    [subscription] = (await imq.json("query", "cxn", "-n", "2"))["subscriptions"]
+    assert (subscription["id"], subscription["unacknowledged"]) == ("1", 1)
     assert (await imq("destroy", "cxn", "-n", "2", "-f")).endswith(
         "\nSuccessfully destroyed the connection.\n"
     )
