@@ -13,6 +13,7 @@ import errno
 import getpass
 import json
 import os
+import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -415,7 +416,6 @@ def request(method: str, path: Text, *parameters: str, **renamed: str) -> Ask:
     return ask
 
 
-def found(
 def one_of(path: str, name: str, field: str, missing: str) -> Ask:
     """A request for a list, of which one entry is the answer.
 
@@ -432,6 +432,7 @@ def one_of(path: str, name: str, field: str, missing: str) -> Ask:
     return ask
 
 
+def found(
     commands: Mapping[tuple[str, str], Command], subcommand: str, argument: str
 ) -> Command | None:
     """Return the command of these words; None if they are not a command."""
@@ -563,16 +564,20 @@ def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
 
     The exit code is the program's.
 
-    Where nothing reads the output any more, as behind ``| head``, it ends without a word: with 1 if
-    that stopped the command, which does not go on, else with its own exit code. Where the output
-    cannot be written, as on a full disk, it ends with 1 and says so.
+    Where nothing reads the output any more, as behind ``| head``, it ends without a word: of SIGPIPE,
+    which shells show as 141, if that stopped the command, which does not go on; with its own exit
+    code if only the last of the output was not read. Where the output cannot be written, as on a full
+    disk, it ends with 1 and says so.
     """
-    code = 1
+    code: int | None = None
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
         _drop(sys.stdout, sys.stderr)
+        if code is None:
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGPIPE)
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise
