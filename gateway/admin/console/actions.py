@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
+from gateway.admin.console import subjects
+from gateway.admin.console.subjects import Subject
 from gateway.admin.left_behind import why_left
 from gateway.admin.service.requests import AdminRequest, Refused, Routes, refusal
 from gateway.admin.service.roles import Role, needed
@@ -69,6 +71,7 @@ class Action:
     :param operation: more parts of the path, which are the same for each thing.
     :param body: what the route is given, from what is not empty.
     :param secret: what it says is shown as it is, and not logged.
+    :param subject: finds what it is about; None where it is about nothing that must be there.
     :param back: the page to go to when it is done, and what follows it; "" to stay.
     """
 
@@ -89,6 +92,7 @@ class Action:
     danger: bool = False
     back: Callable[[Given], str] = lambda given: ""
     secret: bool = False
+    subject: Subject | None = None
 
     @property
     def role(self) -> Role:
@@ -147,6 +151,14 @@ class Asked:
         :raises Refused: there is not.
         """
         _ = self.command
+
+    async def find(self, routes: Routes, asked: AdminRequest) -> None:
+        """Check that what the action is about is there.
+
+        :raises Exception: it is not, as the routes refuse.
+        """
+        if self.action.subject is not None:
+            await self.action.subject(routes, asked, self.given)
 
     @property
     def back(self) -> str:
@@ -265,6 +277,10 @@ def _left(answer: Mapping[str, Any]) -> str:
     return told
 
 
+def _were(count: int, word: str) -> str:
+    return f"{counted(count)} {'was' if count == 1 else 'were'} {word}."
+
+
 def tally(word: str) -> Callable[[Mapping[str, Any]], str]:
     """Return what says how many messages something was done to.
 
@@ -275,10 +291,6 @@ def tally(word: str) -> Callable[[Mapping[str, Any]], str]:
 
 def _dst(verb: str) -> Callable[[Given], list[str]]:
     return lambda given: ["imqcmd", verb, "dst", "-t", given["type"][:1], "-n", given["name"]]
-
-
-def _were(count: int, word: str) -> str:
-    return f"{counted(count)} {'was' if count == 1 else 'were'} {word}."
 
 
 def option(given: Given, word: str, name: str) -> list[str]:
@@ -336,6 +348,7 @@ _OF_DESTINATIONS: Final = (
         (SELECTOR, _USE_DMQ),
         lambda answer: _were(answer["purged"], "purged"),
         danger=True,
+        subject=subjects.destination,
     ),
     Action(
         "pause",
@@ -355,6 +368,7 @@ _OF_DESTINATIONS: Final = (
                 "CONSUMERS: nothing is delivered. PRODUCERS: nothing is accepted.",
             ),
         ),
+        subject=subjects.destination,
     ),
     Action(
         "resume",
@@ -364,6 +378,7 @@ _OF_DESTINATIONS: Final = (
         "/v1/destination/resume",
         _dst("resume"),
         _DESTINATION,
+        subject=subjects.destination,
     ),
     Action(
         "limits",
@@ -376,6 +391,7 @@ _OF_DESTINATIONS: Final = (
         _LIMITS,
         body=_with_properties,
         done=lambda answer: " ".join(["The limits are changed.", *answer.get("notes", ())]),
+        subject=subjects.destination,
     ),
     Action(
         "destroy",
@@ -389,6 +405,7 @@ _OF_DESTINATIONS: Final = (
         lambda answer: "It is destroyed.",
         danger=True,
         back=lambda given: "destinations",
+        subject=subjects.destination,
     ),
     Action(
         "create",
@@ -423,6 +440,7 @@ def _bridge(verb: str, question: str, *, danger: bool = False) -> Action:
         operation={"operation": verb},
         done=lambda answer: f"It is {answer['bridges'][0]['state']}.",
         danger=danger,
+        subject=subjects.bridge,
     )
 
 
@@ -439,6 +457,7 @@ def _link(verb: str, question: str, *, danger: bool = False) -> Action:
         operation={"operation": verb},
         done=lambda answer: f"It is {answer['links'][0].state.value}.",
         danger=danger,
+        subject=subjects.link,
     )
 
 
@@ -465,6 +484,7 @@ _OF_CONNECTIONS: Final = (
         done=lambda answer: "It is ended.",
         danger=True,
         back=lambda given: "connections",
+        subject=subjects.connection,
     ),
 )
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.admin.console import subjects
 from gateway.admin.console.actions import Action, Field, Given
 from gateway.admin.console.view import View
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
@@ -144,6 +145,7 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
         switch(
             "deactivate",
             "Deactivate",
+            subject=subjects.user,
             "Deactivate user {name}? Its connections end, and it cannot connect any more.",
             False,
         ),
@@ -156,6 +158,7 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
             "/v1/user",
             usermgr("delete"),
             ("name",),
+            subject=subjects.user,
             done=lambda answer: f"User {answer['name']} is deleted.",
             danger=True,
         ),
@@ -182,6 +185,7 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
         ),
         _of_process(
             "shutdown",
+            subject=subjects.user,
             "Shut down",
             "End this process in order? Its clients are disconnected, and nothing is accepted or "
             "delivered until it is started again. The console ends with it.",

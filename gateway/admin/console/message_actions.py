@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from gateway.admin.console import subjects
 from gateway.admin.console.actions import SELECTOR, Action, Field, Given, option, tally
 from gateway.admin.service.browsing import quoted
 from gateway.admin.service.edited import EDITED, edit_of
@@ -19,13 +20,13 @@ from gateway.instance.problems import printable
 
 _MOST: Final = Field("limit", "At most", "number", help="Messages. Empty: all of them.")
 _TO: Final = Field("to", "To", help="Such as queue:orders. Empty: to where each came from.")
-_TO_QUEUE: Final = Field("to", "To the queue", required=True)
 _EXPIRES: Final = Field(
     "expires",
     "Expire",
     help="A time such as 2030-01-31T12:00:00Z, or never: the same for each. Empty: as before they "
     "died; what has expired does not again.",
 )
+_TO_QUEUE: Final = Field("to", "To the queue", required=True)
 _WHICH: Final = (
     SELECTOR,
     Field("id", "Message id", help="Only the message with this id."),
@@ -50,8 +51,8 @@ def _order(word: str, given: Given) -> list[str]:
         *option(given, "-selector", "selector"),
         *option(given, "-limit", "limit"),
         *option(given, "-to", "to"),
-    ]
         *option(given, "-expires", "expires"),
+    ]
 
 
 def _queue(given: Given) -> str:
@@ -80,6 +81,7 @@ def _of_messages(
         dry_run=True,
         danger=danger,
         back=back,
+        subject=subjects.messages,
     )
 
 
@@ -116,6 +118,7 @@ LOOK_TO_EDIT: Final = Action(
     ("name", "id"),
     (_TO,),
     secret=True,
+    subject=subjects.messages,
 )
 
 
@@ -167,6 +170,7 @@ REPLAY_EDITED: Final = Action(
     dry_run=True,
     body=_edited,
     back=_queue,
+    subject=subjects.messages,
 )
 
 _OF_MESSAGES: Final = (
@@ -180,6 +184,7 @@ _OF_MESSAGES: Final = (
         ("name", "id"),
         done=_body,
         secret=True,
+        subject=subjects.messages,
     ),
     _of_messages("move", "moved", "Move messages of queue {name}? They keep their ids.", _TO_QUEUE),
     _of_messages(
@@ -194,12 +199,12 @@ _OF_MESSAGES: Final = (
         "replayed",
         "Send dead messages of queue {name} again, as they were before they died?",
         _TO,
+        _EXPIRES,
     ),
     _of_messages(
         "delete",
         "deleted",
         "Throw messages of queue {name} away? They do not go to the dead message queue.",
-        _EXPIRES,
         danger=True,
     ),
     Action(

@@ -296,8 +296,10 @@ class Console:
         plan = self._planned(request, session, action, asked, doing)
         if doing:
             plan.outcome = await audited(self._log, session.user, host, plan, self._routes, asked)
-        elif action.dry_run and (method == "POST" or plan.is_complete):
-            plan.foreseen = await plan.tried(self._routes, asked)
+        else:
+            await plan.find(self._routes, asked)
+            if action.dry_run and (method == "POST" or plan.is_complete):
+                plan.foreseen = await plan.tried(self._routes, asked)
         partial = request.getHeader("HX-Request") == "true"
         template = "asked.html" if partial else "asked_page.html"
         self._show(request, session, template, {"title": action.title, "asked": plan})
@@ -328,6 +330,8 @@ class Console:
         form = _form(request) if method == "POST" else {}
         asked = self._asked(request, session, form)
         plan = self._planned(request, session, LOOK_TO_EDIT, asked, method == "POST")
+        if method == "GET":
+            await plan.find(self._routes, asked)
         host = peer_host(request.getClientAddress())
         shown = await editor(self._log, host, plan, self._routes, asked)
         self._show(request, session, "edit.html", shown)

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from gateway.admin.console import subjects
 from gateway.admin.console.actions import Action, Field, Given
+from gateway.admin.console.subjects import Subject
 from gateway.admin.console.view import View
 from gateway.admin.service.requests import AdminRequest, Routes
 from gateway.admin.service.trace_resources import MOST_SECONDS
+from gateway.instance.problems import counted
 
 _SECONDS: Final = Field(
     "seconds", "Seconds", "number", "60", help=f"At most {MOST_SECONDS}.", required=True
@@ -25,10 +28,10 @@ def _posted(path: str, given: Given) -> list[str]:
     ]
 
 
-def _start(name: str, title: str, parameter: str, question: str) -> Action:
+def _start(name: str, parameter: str, question: str, subject: Subject) -> Action:
     return Action(
         name,
-        title,
+        "Trace",
         question,
         "POST",
         "/v1/traces",
@@ -37,6 +40,7 @@ def _start(name: str, title: str, parameter: str, question: str) -> Action:
         (_SECONDS,),
         lambda answer: f"Trace {answer['id']} of {answer['subject']} is under way.",
         back=lambda given: "traces",
+        subject=subject,
     )
 
 
@@ -47,9 +51,17 @@ _MEANWHILE: Final = (
 
 _ACTIONS: Final = (
     _start(
-        "trace-client", "Trace", "connection", f"Follow connection {{connection}}? {_MEANWHILE}"
+        "trace-client",
+        "connection",
+        f"Follow connection {{connection}}? {_MEANWHILE}",
+        subjects.connection,
     ),
-    _start("trace-destination", "Trace", "destination", f"Follow {{destination}}? {_MEANWHILE}"),
+    _start(
+        "trace-destination",
+        "destination",
+        f"Follow {{destination}}? {_MEANWHILE}",
+        subjects.traced,
+    ),
     Action(
         "stop-trace",
         "Stop",
@@ -58,7 +70,8 @@ _ACTIONS: Final = (
         "/v1/traces/stop",
         partial(_posted, "/v1/traces/stop"),
         ("id",),
-        done=lambda answer: f"It is stopped, and has seen {answer['seen']} lines.",
+        done=lambda answer: f"It is stopped, and has seen {counted(answer['seen'], 'line')}.",
+        subject=subjects.trace,
     ),
 )
 TRACE_ACTIONS: Final[Mapping[str, Action]] = {action.name: action for action in _ACTIONS}

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from bridge.xa.status import TransactionState
+from gateway.admin.console import subjects
 from gateway.admin.console.actions import Action
 from gateway.admin.console.bridges import is_here
 from gateway.admin.console.view import View
@@ -86,6 +87,7 @@ def _bridge_action(verb: str) -> Action:
         operation={"operation": verb},
         done=_became,
         danger=True,
+        subject=subjects.transaction,
     )
 
 
@@ -101,6 +103,7 @@ def _broker_action(verb: str) -> Action:
         operation={"operation": verb},
         done=lambda answer: _ENDED[answer["operation"]],
         danger=True,
+        subject=subjects.branch,
     )
 
 

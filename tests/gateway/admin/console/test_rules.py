@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from twisted.internet.task import Clock
 from twisted.web.test.requesthelper import DummyRequest
 
 from gateway.admin.console import sessions
+from gateway.admin.console.actions import ACTIONS
+from gateway.admin.console.administration import administration_actions
 from gateway.admin.console.live import Streams
+from gateway.admin.console.message_actions import LOOK_TO_EDIT, MESSAGE_ACTIONS
 from gateway.admin.console.sessions import Session, Sessions
+from gateway.admin.console.traces import TRACE_ACTIONS
+from gateway.admin.console.transactions import TRANSACTION_ACTIONS
 from gateway.admin.console.view import View
 from gateway.admin.service.requests import AdminRequest
 from gateway.admin.service.roles import Identity, Role, needed
@@ -137,6 +143,96 @@ def test_a_viewer_changes_nothing_in_the_console(served: Served) -> None:
         assert (reply.status, "needs the role operator" in reply.text) == (403, True)
 
 
+@pytest.mark.parametrize(
+    ("status", "text", "paths"),
+    [
+        (
+            400,
+            "&#39;x&#39; is no type of a destination; expected queue or topic",
+            [f"{word}?type=x&name=y" for word in ("purge", "pause", "resume", "limits", "destroy")],
+        ),
+        (
+            404,
+            "there is no queue &#39;nowhere&#39;",
+            [
+                *(
+                    f"{word}?type=queue&name=nowhere"
+                    for word in ("purge", "pause", "resume", "limits", "destroy")
+                ),
+                *(f"{word}-msg?name=nowhere&limit=1" for word in ("move", "copy", "replay")),
+                "delete-msg?name=nowhere&limit=1",
+                "look-body?name=nowhere&id=1",
+                "trace-destination?destination=queue:nowhere",
+            ],
+        ),
+        (
+            404,
+            "no message 1 waits in queue &#39;mq.sys.dmq&#39;",
+            [
+                *(f"{word}-msg?name=mq.sys.dmq&id=1" for word in ("move", "copy", "replay")),
+                "delete-msg?name=mq.sys.dmq&id=1",
+                "look-body?name=mq.sys.dmq&id=1",
+            ],
+        ),
+        (
+            404,
+            "no bridge nowhere",
+            [
+                *(f"{word}-bridge?bridge=nowhere" for word in ("start", "stop", "pause", "resume")),
+                *(f"{word}-link?bridge=nowhere&link=l" for word in ("start", "stop")),
+                *(f"{word}-transaction?bridge=nowhere&id=1" for word in ("commit", "forget")),
+            ],
+        ),
+        (404, "there is no link l in bridge stomp", ["pause-link?bridge=stomp&link=l"]),
+        (
+            404,
+            "there is no prepared branch 1.ab.cd",
+            [f"{word}-txn?xid=1.ab.cd" for word in ("commit", "rollback", "forget")],
+        ),
+        (
+            404,
+            "there is no connection 999999",
+            ["destroy-connection?id=999999", "trace-client?connection=999999"],
+        ),
+        (404, "there is no trace 999999", ["stop-trace?id=999999"]),
+        (
+            404,
+            "there is no user &#39;absent&#39;",
+            [
+                f"{word}?name=absent"
+                for word in (
+                    *("user-password", "user-groups", "delete-user", "activate-user"),
+                    "deactivate-user",
+                )
+            ],
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_nothing_is_asked_about_what_is_not_there(
+    served: Served, status: int, text: str, paths: list[str]
+) -> None:
+    cookie = served.log_in("admin")
+    for path in paths:
+        reply = served.ask(f"/console/act/{path}", cookie=cookie)
+        assert (reply.status, text in reply.text) == (status, True), path
+        assert '<form method="post" action="/console/act/' not in reply.text
+
+
+def test_each_action_about_something_looks_for_it() -> None:
+    every = {
+        **ACTIONS,
+        **MESSAGE_ACTIONS,
+        **TRANSACTION_ACTIONS,
+        **TRACE_ACTIONS,
+        **administration_actions(Path("/var"), "i"),
+        "edit": LOOK_TO_EDIT,
+    }
+    assert [
+        name for name, action in every.items() if action.parameters and not action.subject
+    ] == []
+
+
 @on_reactor
 async def test_the_roles_are_those_of_the_interface_for_programs_too(served: Served) -> None:
     port = served.port
@@ -214,9 +310,14 @@ async def test_what_commands_change_is_logged_with_what_it_was_about(served: Ser
 def test_the_command_has_the_address_of_the_page(
     served: Served, headers: dict[str, str], address: str
 ) -> None:
-    reply = served.ask(
-        "/console/act/look-body?name=q&id=1", None, cookie=served.log_in("otto"), **headers
-    )
+    cookie = served.log_in("otto")
+    with client(served) as sender:
+        sender.put("/queue/addressed", "kept")
+    shown = served.ask("/console/messages?name=addressed", cookie=cookie).text
+    found = re.search(r"message\?name=addressed&amp;id=([^\"&]+)", shown)
+    assert found is not None
+    path = f"/console/act/look-body?name=addressed&id={found[1]}"
+    reply = served.ask(path, None, cookie=cookie, **headers)
     assert f"curl -u USER -G {address}/v1/message/body" in reply.text
 
 
