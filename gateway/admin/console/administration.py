@@ -98,6 +98,22 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
             body=lambda given: {**given, "active": active},
             done=_changed,
             danger=not active,
+            subject=subjects.user,
+        )
+
+    def reach(verb: str, title: str, question: str, loopback: bool) -> Action:
+        return Action(
+            f"{verb}-user",
+            title,
+            question,
+            "PUT",
+            "/v1/users",
+            usermgr("update", "--loopback" if loopback else "--any"),
+            ("name",),
+            body=lambda given: {**given, "loopback": loopback},
+            done=_changed,
+            danger=loopback,
+            subject=subjects.user,
         )
 
     found = (
@@ -129,6 +145,7 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
             _PASSWORDS,
             _changed,
             body=_with_password,
+            subject=subjects.user,
         ),
         Action(
             "user-groups",
@@ -141,15 +158,23 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
             (_GROUPS,),
             _changed,
             body=lambda given: {**given, "groups": _listed(given.get("groups", ""))},
+            subject=subjects.user,
         ),
         switch(
             "deactivate",
             "Deactivate",
-            subject=subjects.user,
             "Deactivate user {name}? Its connections end, and it cannot connect any more.",
             False,
         ),
         switch("activate", "Activate", "Have user {name} connect again?", True),
+        reach(
+            "confine",
+            "From here only",
+            "Have user {name} connect from this machine only? Its connections from elsewhere end, and "
+            "the console and the commands let it in from this machine only, too.",
+            True,
+        ),
+        reach("release", "From anywhere", "Have user {name} connect from anywhere?", False),
         Action(
             "delete-user",
             "Delete",
@@ -158,9 +183,9 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
             "/v1/user",
             usermgr("delete"),
             ("name",),
-            subject=subjects.user,
             done=lambda answer: f"User {answer['name']} is deleted.",
             danger=True,
+            subject=subjects.user,
         ),
         Action(
             "change-rule",
@@ -185,7 +210,6 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
         ),
         _of_process(
             "shutdown",
-            subject=subjects.user,
             "Shut down",
             "End this process in order? Its clients are disconnected, and nothing is accepted or "
             "delivered until it is started again. The console ends with it.",

@@ -73,6 +73,10 @@ def test_a_user_is_added_changed_and_deleted(served: Served, admin: Operator) ->
         anna.sync()
     # A group is a role here.
     assert served.ask("/console/login", {"user": "anna", "password": "another one"}).status == 303
+    assert "User anna is changed." in admin.send("act/confine-user", name="anna").text
+    assert "anna user, viewer active this machine" in shown(admin)
+    assert "User anna is changed." in admin.send("act/release-user", name="anna").text
+    assert "anna user, viewer active anywhere" in shown(admin)
     assert "User anna is deleted." in admin.send("act/delete-user", name="anna").text
     assert "anna" not in shown(admin)
     log = served.log()
@@ -80,6 +84,8 @@ def test_a_user_is_added_changed_and_deleted(served: Served, admin: Operator) ->
         "add -u anna -g user",
         "update -u anna -a false",
         "update -u anna -g user,viewer",
+        "update -u anna --loopback",
+        "update -u anna --any",
     ):
         assert f"audit: admin from {HOST} did in the console: imqusermgr {words} {place}: " in log
     assert f"imqusermgr update -u anna --password {place}: User anna is changed." in log

@@ -202,7 +202,7 @@ def test_a_viewer_changes_nothing_in_the_console(served: Served) -> None:
                 f"{word}?name=absent"
                 for word in (
                     *("user-password", "user-groups", "delete-user", "activate-user"),
-                    "deactivate-user",
+                    *("deactivate-user", "confine-user", "release-user"),
                 )
             ],
         ),
