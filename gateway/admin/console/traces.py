@@ -79,7 +79,7 @@ TRACE_ACTIONS: Final[Mapping[str, Action]] = {action.name: action for action in 
 
 def trace_views(routes: Routes, now_ms: Callable[[], int]) -> Sequence[View]:
     """Return the view of traces."""
-    return [View("traces", "", "traces.html", partial(_traces, routes, now_ms), 1.0)]
+    return [View("traces", "Traces", "traces.html", partial(_traces, routes, now_ms), 1.0)]
 
 
 async def _traces(
