@@ -85,6 +85,7 @@ DEAD_PROPERTIES: Final = frozenset(
             dead.PRODUCING_BROKER,
             dead.DEAD_BROKER,
             "JMS_SUN_DMQ_DESTINATION",
+            dead.ORIGINAL_ADDRESS,
             dead.ORIGINAL_EXPIRATION,
         ),
     )

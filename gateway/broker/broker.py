@@ -8,6 +8,7 @@ when is ``commit``'s, what one user may do is ``connection``'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from twisted.internet.interfaces import IReactorTime
@@ -21,6 +22,7 @@ from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.unacknowledged import Unacknowledged
 from gateway.broker.core.dead_letters import DeadLetters
 from gateway.broker.core.destinations import subscription_end
+from gateway.broker.core.destinations.addresses import Addresses
 from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.purging import fail_consumers, purge
 from gateway.broker.core.destinations.queue import PhysicalQueue
@@ -37,7 +39,7 @@ from gateway.broker.durability.reach import Reach
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.properties import administered_properties
-from gateway.broker.properties.destination_properties import DestinationProperties
+from gateway.broker.properties.destination_properties import DestinationProperties, address_from
 from gateway.broker.properties.names import check_name, is_wild
 from gateway.broker.properties.pause import taken_from
 from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
@@ -167,6 +169,7 @@ class Broker:
             self.numbering,
             self.sent_in_branches,
         )
+        self.addresses = Addresses(self.find, self.rows.store_destination, self.duplicates.repeats)
         self.acceptance = Acceptance(self.commits, store, options, self.numbering, self.duplicates)
         self.branches = Branches(
             turn,
@@ -259,14 +262,13 @@ class Broker:
         try:
             text, pause = taken_from(row.properties)
             given = administered_properties.from_text(text) if row.administered else None
+            address = "" if row.administered else address_from(text)
             if given is not None:
                 held = administered_properties.over(held or DestinationProperties(), given)
+            elif held is None and text and not address:
+                held = DestinationProperties.from_text(text)
             elif held is None:
-                held = (
-                    DestinationProperties.from_text(text)
-                    if text
-                    else self.properties_for(destination)
-                )
+                held = replace(self.properties_for(destination), address=address)
         except ValueError as error:
             raise StoreError(
                 f"the store holds {destination} with properties that cannot be read: {error}"
@@ -274,7 +276,8 @@ class Broker:
         made = self._register(destination, row.id, held)
         made.stored = True
         made.administered = given
-        made.auto_created = destination not in self.configured and not text and given is None
+        by_use = not text or bool(address)
+        made.auto_created = destination not in self.configured and by_use and given is None
         self.pauses.set(made, pause)
         self.used_number(row.id)
         return made
@@ -290,6 +293,7 @@ class Broker:
             self.topics[destination] = physical
         self.destinations[destination] = physical
         self.virtual.register(physical)
+        self.addresses.register(physical)
         self.memory.count_object(of_destination(destination.name))
         return physical
 
@@ -339,6 +343,7 @@ class Broker:
         self.scheduled.discard(physical)
         self.topics.pop(physical.destination, None)
         self.virtual.remove(physical)
+        self.addresses.forget(physical)
         self.memory.count_object(-of_destination(physical.destination.name))
         if (
             physical.stored
@@ -374,10 +379,7 @@ class Broker:
             emptied(0)
 
     def _removal_over(self, physical: Destined) -> None:
-        """Delete the row of a removed destination once nothing holds it.
-
-        Called when something has left the destination; transactions may still hold messages of it.
-        """
+        """Delete the row of a removed destination once nothing holds it."""
         if physical.purged and physical.stored and not physical.has_rows:
             physical.stored = False
             if self.rows.damaged:
@@ -516,10 +518,7 @@ class Broker:
     # --- turns and the end
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do ``work`` at the end of this turn, in the order asked.
-
-        It comes before anything is written to a client.
-        """
+        """Do ``work`` at the end of this turn, before anything is written."""
         self._soon.append(work)
         if len(self._soon) == 1:
             self.turn.deliver(self._do_soon)

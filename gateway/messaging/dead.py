@@ -38,6 +38,8 @@ PRODUCING_BROKER: Final = "JMS_SUN_DMQ_PRODUCING_BROKER"
 DEAD_BROKER: Final = "JMS_SUN_DMQ_DEAD_BROKER"
 #: Where it was to go, ``queue:NAME`` or ``topic:NAME``; ours.
 ORIGINAL_DESTINATION: Final = "JMS_SUN_DMQ_DESTINATION"
+#: The address of that queue, where it has another name. Ours.
+ORIGINAL_ADDRESS: Final = "JMS_SUN_DMQ_ADDRESS"
 #: When it was to expire, in epoch milliseconds, a Long; only where it was to. Ours.
 ORIGINAL_EXPIRATION: Final = "JMS_SUN_DMQ_EXPIRATION"
 

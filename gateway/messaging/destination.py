@@ -7,7 +7,10 @@ Owns the kinds and names of destinations. Knows nothing of how a protocol spells
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: Between the names of a topic and of one of its durable subscriptions. No destination's name has it.
+_OF: Final = "\x1f"
 
 
 class Kind(IntEnum):
@@ -48,3 +51,25 @@ def Queue(name: str) -> Destination:
 def Topic(name: str) -> Destination:
     """The topic of that name."""
     return Destination(Kind.TOPIC, name)
+
+
+def subscription_of(topic: Destination, name: str) -> Destination:
+    """What is sent to for one durable subscription of a topic alone.
+
+    It is no destination otherwise: nothing is received from it by that name, and no message has it
+    once it was accepted.
+
+    :param name: of a durable subscription that consumers share.
+    """
+    return topic._replace(name=f"{topic.name}{_OF}{name}")
+
+
+def split_subscription(destination: Destination) -> tuple[Destination, str]:
+    """The inverse of :func:`subscription_of`.
+
+    :returns: the topic and the name; any other destination itself, and "".
+    """
+    name, separator, subscription = destination.name.partition(_OF)
+    if not separator or destination.kind is not Kind.TOPIC:
+        return destination, ""
+    return destination._replace(name=name), subscription

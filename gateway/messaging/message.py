@@ -337,6 +337,19 @@ class VariedHeaders(Headers):
         self._unread = False
 
 
+class AddressedHeaders(Headers):
+    """Headers of a message to a queue of an address of several queues.
+
+    Where the queue does not exist, it is made as one of that address. They are equal to
+    :class:`Headers` that say the same, and are stored as these.
+    """
+
+    __slots__ = ("address",)
+
+    #: The name of the address; set when they are made.
+    address: str
+
+
 class Message:
     """One message.
 

@@ -180,6 +180,9 @@ class ConsumerSpec:
         is, so that ``a.>`` covers ``a``, too. Else it is one or more, as the last level. A durable
         subscription that did not have it, and is asked for with it, is the same one, and covers
         more from then on. A JMS provider has patterns of its own, and this changes nothing there.
+    :param address: of a queue: where it does not exist, it is made as one of the queues of that
+        address, see :class:`~gateway.messaging.message.AddressedHeaders`; "" for none. A provider
+        that knows no such thing has the queue alone.
     """
 
     destination: Destination
@@ -196,6 +199,7 @@ class ConsumerSpec:
     exclusive: bool = False
     priority: int = 0
     none_or_more: bool = False
+    address: str = ""
 
 
 class Waiting(NamedTuple):
@@ -300,18 +304,15 @@ class Connection(Protocol):
     def unsubscribe(self, durable_name: str) -> Deferred[None]:
         """Remove a durable subscription; durable when it fires.
 
-        A shared one, where the connection's client identifier has none of that name.
-
-        Fails with ClientIdRequired, UnknownSubscription, DurableInUse.
+        A shared one, where the connection's client identifier has none of that name. Fails with
+        ClientIdRequired, UnknownSubscription, DurableInUse.
         """
 
     def close(self) -> Deferred[None]:
         """Close sessions, then the connection.
 
         Unacknowledged deliveries go back, open transactions roll back, temporary destinations go.
-
-        Idempotent, and as good after a loss, also from inside ``lost``: fires, and never with an
-        error.
+        Idempotent, and as good after a loss, also from inside ``lost``: fires, and never fails.
         """
 
 
@@ -410,9 +411,7 @@ class Session(Protocol):
     def recover(self) -> None:
         """Give back all outstanding deliveries of the session's own consumers.
 
-        They are delivered again in order, as redelivered.
-
-        Their numbers are void; numbering goes on.
+        They are delivered again in order, as redelivered. Their numbers are void; numbering goes on.
 
         :raises NotSupported: in a session of mode TRANSACTED, where it is for :meth:`rollback` to
             do (JMS 1.1, ``Session.recover``). An XASession has it.

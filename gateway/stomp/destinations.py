@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from gateway.messaging.dead import DMQ, UNDELIVERED_REASON, DeadReason
-from gateway.messaging.destination import Destination, Kind, Queue
+from gateway.messaging.destination import Destination, Kind, Queue, subscription_of
 from gateway.messaging.provider import Connection
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 
@@ -87,9 +87,47 @@ class Unrouted(NamedTuple):
     topic: Destination
 
 
+class Qualified(NamedTuple):
+    """``ADDRESS::NAME``, of a queue or of a topic.
+
+    Unless a type says which, what there is does.
+
+    :param queue: the queue of that name, whatever its address.
+    :param topic: the topic that the address is, and
+    :param name: its durable subscription.
+    :param typed: the client says that it is of a topic.
+    """
+
+    queue: Destination
+    topic: Destination
+    name: str
+    typed: bool
+
+    def is_of_topic(self, exists: Callable[[Destination], bool | None]) -> bool:
+        """Whether it is a subscription of the topic.
+
+        Without a type it is the queue. Where there is no such queue, it may be a topic's.
+        """
+        return self.typed or (exists(self.queue) is False and bool(exists(self.topic)))
+
+
 def is_unrouted(text: str) -> bool:
     """Whether a destination of Artemis' clients is a name alone."""
     return bool(text) and not text.startswith("/") and "::" not in text
+
+
+def address_of(text: str) -> tuple[str, bool]:
+    """Return the address of ``ADDRESS::NAME``.
+
+    :returns: the address, "" for none; and whether it is of no kind but what there is.
+    """
+    address, separator, queue = text.partition("::")
+    if not separator or not queue or "::" in queue:
+        return "", False
+    if not address.startswith("/"):
+        return address, True
+    prefix = _BEGINNINGS[Kind.QUEUE, False]
+    return (address.removeprefix(prefix) if address.startswith(prefix) else ""), False
 
 
 def split(text: str) -> list[str]:
@@ -162,6 +200,7 @@ class Source(NamedTuple):
     :param selector: of the messages there, those that the client means by that name; "" for all.
     :param unless: where there is this, the client means it instead.
     :param queue: of a topic: the name of a durable subscription that consumers share; "" for none.
+    :param address: of a queue: see :class:`~gateway.messaging.provider.ConsumerSpec`.
     """
 
     destination: Destination
@@ -169,6 +208,7 @@ class Source(NamedTuple):
     selector: str = ""
     unless: Destination | None = None
     queue: str = ""
+    address: str = ""
 
 
 class Naming(Protocol):
@@ -181,7 +221,7 @@ class Naming(Protocol):
         At another broker it is a queue of that name.
         """
 
-    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted:
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted | Qualified:
         """Return what a header value of a client means.
 
         :param header: the header's name, for the error.
@@ -203,7 +243,6 @@ class PlainNames:
     :param remote: temporary destinations of others begin with ``/remote-temp-queue/`` and
         ``/remote-temp-topic/``.
     :param trims: blanks around a destination do not count.
-    :param qualified: ``ADDRESS::NAME`` is the queue of that name, whatever its address.
     :param none_or_more: ``a.>`` of a subscription covers ``a``, too.
     :param options: what follows a question mark is no part of a name, and means nothing.
     :param schemes: ``/queue/topic://a`` is the topic ``a``.
@@ -215,7 +254,6 @@ class PlainNames:
         dead: str = "",
         remote: bool = False,
         trims: bool = False,
-        qualified: bool = False,
         none_or_more: bool = False,
         options: bool = False,
         schemes: bool = False,
@@ -223,7 +261,6 @@ class PlainNames:
         self._schemes: Final = schemes
         self._options: Final = options
         self._none_or_more: Final = none_or_more
-        self._qualified: Final = qualified
         self._trims: Final = trims
         self._bare: Final = bare
         self.dead: Final = dead
@@ -232,7 +269,7 @@ class PlainNames:
         #: and go.
         self._parsed: Final[dict[str, Destination]] = {}
 
-    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted:
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted | Qualified:
         """See :meth:`Naming.parse`."""
         known = self._parsed.get(text)
         if known is not None:
@@ -274,8 +311,6 @@ class PlainNames:
                     f"{header} '{text[:200]}' has options, which are headers here, such as prefetch-count on SUBSCRIBE: "
                     f"expected {text[: text.index(options[0])][:200]}"
                 )
-            if self._qualified and "::" in name and not temporary:
-                name = _queue_of(name, kind, header)
             if name:
                 if self.dead and name == self.dead and kind is Kind.QUEUE:
                     return DMQ
@@ -310,10 +345,12 @@ class ArtemisNames(PlainNames):
     """Plain names, and addresses alone; ``#`` is a wildcard."""
 
     def __init__(self) -> None:
-        super().__init__(bare=True, dead="DLQ", qualified=True)
+        super().__init__(bare=True, dead="DLQ")
 
-    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted:
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted | Qualified:
         """See :meth:`Naming.parse`."""
+        if "::" in text:
+            return self._qualified(text, header)
         if not is_unrouted(text):
             return super().parse(text, header)
         if text == _EXPIRED.name:
@@ -323,6 +360,24 @@ class ArtemisNames(PlainNames):
         assert isinstance(queue, Destination)
         assert isinstance(topic, Destination)
         return Unrouted(queue, topic)
+
+    def _qualified(self, text: str, header: str) -> Destination | LocalTemporary | Qualified:
+        address, _, name = text.partition("::")
+        kind = next((each for each in Kind if address.startswith(_BEGINNINGS[each, False])), None)
+        if kind is None and address.startswith("/"):
+            return super()._found(text, header)
+        if kind is not None:
+            address = address.removeprefix(_BEGINNINGS[kind, False])
+        address, name = address.strip(), name.strip()
+        if not name or "::" in name:
+            raise CommandRefused(f"{header} is invalid. Invalid queue name: {text[:200]}")
+        queue = self._found(f"/queue/{name}", header)
+        assert isinstance(queue, Destination)
+        if kind is Kind.QUEUE or not address:
+            return queue
+        topic = self._found(f"/topic/{address}", header)
+        assert isinstance(topic, Destination)
+        return Qualified(queue, topic, name, kind is Kind.TOPIC)
 
     def source(self, destination: Destination) -> Source:
         """See :meth:`Naming.source`."""
@@ -339,27 +394,19 @@ class ArtemisNames(PlainNames):
         return found
 
 
-def split_queue(text: str, exists: Callable[[Destination], bool | None]) -> tuple[str, str]:
-    """Return the address and the queue of ``ADDRESS::QUEUE`` of a topic.
-
-    The queue is "" where the text names something else.
+def split_queue(
+    text: str, naming: Naming, exists: Callable[[Destination], bool | None]
+) -> tuple[str, str, str]:
+    """Return what ``ADDRESS::NAME`` is to a subscription.
 
     :param text: with the prefix that its routing type stands for, if there is one.
+    :returns: what is subscribed to, the name of the durable subscription of that topic, and the
+        address of that queue; both names are "" where the text names something else.
     """
-    prefix = _BEGINNINGS[Kind.TOPIC, False]
-    address, _, queue = text.removeprefix(prefix).partition("::")
-    if not address or not queue or "::" in queue:
-        return text, ""
-    if text.startswith(prefix):
-        return prefix + address, queue
-    # Without a type it is the queue. Where there is no such queue, it may be a topic's address.
-    if (
-        text.startswith("/")
-        or exists(Destination(Kind.QUEUE, queue)) is not False
-        or not exists(Destination(Kind.TOPIC, address))
-    ):
-        return text, ""
-    return prefix + address, queue
+    found = naming.parse(text, "destination") if "::" in text else None
+    if isinstance(found, Qualified) and found.is_of_topic(exists):
+        return _BEGINNINGS[Kind.TOPIC, False] + found.topic.name, found.name, ""
+    return text, "", address_of(text)[0]
 
 
 def from_hash(destination: Destination) -> Source:
@@ -369,22 +416,6 @@ def from_hash(destination: Destination) -> Source:
     """
     levels = [">" if level == "#" else level for level in destination.name.split(".")]
     return Source(destination._replace(name=".".join(levels)), ">" in levels)
-
-
-def _queue_of(name: str, kind: Kind, header: str) -> str:
-    """Return the queue that ``ADDRESS::NAME`` names.
-
-    :raises CommandRefused: it names none, or one that a topic would have for a subscription.
-    """
-    address, _, queue = name.partition("::")
-    if not queue or "::" in queue:
-        raise CommandRefused(f"{header} is invalid. Invalid queue name: {name[:200]}")
-    if kind is Kind.TOPIC:
-        raise CommandRefused(
-            f"{header} '{name[:200]}' names a queue of the topic {address[:200]}, which is a durable subscription here: "
-            f"SUBSCRIBE to it, and SEND to {address[:200]}, for all that subscribe"
-        )
-    return queue
 
 
 #: As Open MQ's Table 12-11 has it.
@@ -457,6 +488,8 @@ class Temporaries:
             if found is DMQ and dead and self._connection.exists(Queue(dead)) is None:
                 return Queue(dead)
             return found
+        if isinstance(found, Qualified):
+            return self._qualified(found, text, header)
         if isinstance(found, Unrouted):
             # Where the provider does not tell, it is a queue.
             return found.topic if self._connection.exists(found.queue) is False else found.queue
@@ -472,3 +505,19 @@ class Temporaries:
         if self._replies is not None and header == "reply-to":
             self._replies(text, made)
         return made
+
+    def _qualified(self, found: Qualified, text: str, header: str) -> Destination:
+        """The destination that ``ADDRESS::NAME`` means where it is sent to.
+
+        :raises CommandRefused: it is of a topic, which the provider cannot send to one
+            subscription of, or which it is no destination of in that header.
+        """
+        exists = self._connection.exists
+        if not found.is_of_topic(exists):
+            return found.queue
+        if header != "destination" or exists(found.topic) is None:
+            raise CommandRefused(
+                f"{header} '{text[:200]}' names a queue of the topic {found.topic.name[:200]}, which is a durable subscription here: "
+                f"SUBSCRIBE to it, and SEND to {found.topic.name[:200]}, for all that subscribe"
+            )
+        return subscription_of(found.topic, found.name)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.messaging.dead import (
     DMQ,
+    ORIGINAL_ADDRESS,
     ORIGINAL_DESTINATION,
     ORIGINAL_EXPIRATION,
     UNDELIVERED_COMMENT,
@@ -223,7 +224,8 @@ class ArtemisLayout:
         if died and isinstance(origin, str):
             # Before what its producer has given, as the first of repeated headers counts.
             routed, _, name = origin.partition(":")
-            pairs.append(("_AMQ_ORIG_ADDRESS", name))
+            address = headers.properties.get(ORIGINAL_ADDRESS)
+            pairs.append(("_AMQ_ORIG_ADDRESS", address if isinstance(address, str) else name))
             if routed == "queue":
                 pairs.append(("_AMQ_ORIG_QUEUE", name))
             pairs.append(("_AMQ_ORIG_MESSAGE_ID", message.message_id))

@@ -14,6 +14,7 @@ from gateway.messaging.envelope import CONTENT_TYPE, EnvelopeError, decode
 from gateway.messaging.message import (
     DEFAULT_PRIORITY,
     GROUP_ID,
+    AddressedHeaders,
     BodyType,
     Headers,
     Message,
@@ -177,13 +178,14 @@ def plan_send(
         texts = split(destination) or [destination]
         destination = texts[0]
     destination = routed(destination, given, "destination-type", profile)
-    unrouted = ""
+    unrouted = address = ""
     if profile.routing_types:
-        if any(map(destinations.is_unrouted, texts)):
+        address, untyped = destinations.address_of(destination)
+        if untyped or any(map(destinations.is_unrouted, texts)):
             personal = True
         elif destinations.is_unrouted(destination):
             unrouted = destination
-    headers = Headers(
+    headers = (AddressedHeaders if address else Headers)(
         resolve(destination, "destination"),
         body_type=_body_type(head, profile),
         persistent=profile.persistent if persistent is None else client_headers.boolean(persistent),
@@ -195,6 +197,8 @@ def plan_send(
         extras=tuple(extras),
         octets=octets,
     )
+    if isinstance(headers, AddressedHeaders):
+        headers.address = address
     if profile.queue_arguments:
         most = most_ttl(given, headers.destination)
         if most and not expires:

@@ -571,6 +571,19 @@ def test_copies_of_a_virtual_topic(scene: Scene) -> None:
     assert scene.run(f"imqcmd why msg -id {original}").count("NO_SUBSCRIPTION") == 0
 
 
+def test_queues_of_an_address(scene: Scene) -> None:
+    address = name()
+    for queue in "ab":
+        scene.run(f"imqcmd create dst -t q -n {address}.{queue} -o address={address}")
+    scene.put(f"/queue/{address}", "1", "2", "3")
+    cause = scene.queue(address, "TAKES_TURNS")
+    assert cause["figures"] == {"address": address, "queues": 2, "messages": 3}
+    assert f"'{address}.a' (2), '{address}.b' (1)" in cause["sentence"]
+    assert scene.queue(f"{address}.b", "TAKES_TURNS")["figures"]["messages"] == 3
+    lines = scene.run(f"imqcmd query dst -t q -n {address}.b").splitlines()
+    assert [line.split() for line in lines if "Address" in line] == [["Address", address]]
+
+
 def test_a_topic_message_that_came_too_early(scene: Scene) -> None:
     topic = name()
     with scene.client() as client:

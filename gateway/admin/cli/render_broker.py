@@ -277,6 +277,8 @@ def destination_details(each: Json) -> str:
         ("Max Number of Producers", _limit(-1)),
     ]
     if queue:
+        address = properties["address"]
+        lines += [("Address", address)] * bool(address)
         active = _limit(properties["maxNumActiveConsumers"])
         lines += [("Max Number of Active Consumers", active), ("Max Number of Backup Consumers", 0)]
     lines += [

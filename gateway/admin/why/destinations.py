@@ -377,9 +377,36 @@ def queue_causes(
                 why_destination(topic),
             )
         )
+    found += address_causes(broker, queue.properties.address or destination.name, name)
     found += _prepared_causes(broker, queue, [queue])
     yield from transaction_causes(facts, destination, found)
     yield from _common(broker, queue, facts, found)
+
+
+def address_causes(broker: Broker, address: str, what: str = "") -> Iterator[Cause]:
+    """Yield where messages are that are sent to an address of several queues.
+
+    :param what: one of these; "" for the address.
+    """
+    found = broker.addresses.by_name.get(address)
+    if found is None:
+        return
+    queues = found.queues
+    most = max(queues, key=lambda queue: queue.count)
+    waiting = sum([queue.count for queue in queues])
+    each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])
+    named = f"the address {quoted(address)}"
+    subject = f"{what} is one of {counted(len(queues), 'queue')} of {named}" if what else named
+    yield Cause(
+        CauseKind.TAKES_TURNS,
+        f"{subject[0].upper()}{subject[1:]}: a message that is sent to it comes to one of them in turn, first to those with a consumer that wants it; "
+        f"{counted(waiting)} {some(waiting, 'is', 'are')} there now: {each}.",
+        {"address": address, "queues": len(queues), "messages": waiting},
+        "Ask about the queue that has most:",
+        why_destination(most.destination),
+        0,
+        0 if what else waiting,
+    )
 
 
 def topic_causes(

@@ -29,6 +29,7 @@ from gateway.admin.why.broker import broker_causes
 from gateway.admin.why.cause import Answer, Cause, CauseKind, command, counted, ranked, spoken
 from gateway.admin.why.connections import connection_causes
 from gateway.admin.why.destinations import (
+    address_causes,
     empty_cause,
     queue_causes,
     topic_causes,
@@ -329,7 +330,10 @@ class Explanations:
         return waiting, sample, unknown
 
     async def _absent(self, wanted: Destination, facts: Facts, found: list[Cause]) -> None:
-        found.append(absent_cause(wanted, self._broker.creatable(wanted)))
+        if wanted.kind is Kind.QUEUE and wanted.name in self._broker.addresses.by_name:
+            found += address_causes(self._broker, wanted.name)
+        else:
+            found.append(absent_cause(wanted, self._broker.creatable(wanted)))
         found += refusal_causes(wanted, facts.refusals, facts.now_ms)
         if not temporary_name(wanted.name):
             near: list[tuple[float, PhysicalQueue | PhysicalTopic]] = []

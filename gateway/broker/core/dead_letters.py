@@ -12,6 +12,7 @@ and property names are ``messaging.dead``'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from twisted.logger import Logger
@@ -156,6 +157,8 @@ class DeadLetters:
             dead.DEAD_BROKER: self._options.name,
             dead.ORIGINAL_DESTINATION: str(physical.destination),
         }
+        if physical.properties.address:
+            added[dead.ORIGINAL_ADDRESS] = physical.properties.address
         if message.expires:
             added[dead.ORIGINAL_EXPIRATION] = message.expires
         copy = Message(
@@ -194,7 +197,7 @@ class DeadLetters:
             return DMQ
         if queue.auto_created:
             queue.auto_created = False
-            queue.properties = DEAD_QUEUE_PROPERTIES
+            queue.properties = replace(DEAD_QUEUE_PROPERTIES, address=queue.properties.address)
             if queue.stored:
                 queue.changes.store_destination(queue)
         return wanted

@@ -115,9 +115,16 @@ def _headers(queue: PhysicalDestination, original: Headers) -> Headers:
     if ORIGINAL_DESTINATION.encode() in original.lines:
         # A client cannot say it.
         return _for_queue(queue, original)
-    octets = original.octets - repeated.octets
-    count = (original.weight - repeated.weight - 3 * octets) // EACH
-    return VariedHeaders(last[1], original.lines, count, last[1].octets + octets)
+    return with_repeated(original, last[1])
+
+
+def with_repeated(original: Headers, repeated: Headers) -> Headers:
+    """Return headers with the same lines behind other repeated ones."""
+    before = original.repeated
+    assert before is not None
+    octets = original.octets - before.octets
+    count = (original.weight - before.weight - 3 * octets) // EACH
+    return VariedHeaders(repeated, original.lines, count, repeated.octets + octets)
 
 
 def _for_queue(queue: PhysicalDestination, original: Headers) -> Headers:

@@ -134,7 +134,8 @@ class Rows:
         if physical.administered is not None:
             text = to_text(physical.administered)
         else:
-            text = "" if physical.auto_created else physical.properties.to_text()
+            properties = physical.properties
+            text = properties.own_text if physical.auto_created else properties.to_text()
         self._commits.destination(
             DestinationRow(
                 physical.number,

@@ -236,9 +236,11 @@ class BrokerAdministration:
             physical.administered = administered_properties.changed(
                 physical.administered, physical.properties, base, kept, reset or ()
             )
+            self._broker.addresses.remove(physical)
             physical.properties = administered_properties.over(
                 base or DestinationProperties(), physical.administered
             )
+            self._broker.addresses.register(physical)
             physical.auto_created = False
             self._broker.rows.store_destination(physical)
             physical.let_senders_go()

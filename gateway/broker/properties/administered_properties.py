@@ -33,7 +33,9 @@ _SETTINGS: Final[Mapping[str, Setting[Any]]] = {
 }
 
 #: Those that the broker's own dead message queue cannot have.
-_OF_OTHERS: Final = ("useDMQ", "deadLetterQueue", "isDMQ")
+_OF_OTHERS: Final = ("useDMQ", "deadLetterQueue", "isDMQ", "address")
+#: Those of queues only.
+_OF_QUEUES: Final = ("maxNumActiveConsumers", "isDMQ", "address")
 
 NAMES: Final = tuple(_SETTINGS)
 """Every property there is."""
@@ -92,11 +94,11 @@ def check(destination: Destination, given: Mapping[str, str]) -> tuple[dict[str,
             raise PropertyRefused(
                 name, f"{name}={text}: expected another queue than the destination"
             )
-        if name == "maxNumActiveConsumers" and destination.kind is Kind.TOPIC:
+        if name == "address" and value == destination.name:
             raise PropertyRefused(
-                name, f"{name} is a property of queues, and {destination} is a topic"
+                name, f"{name}={text}: expected another name than the queue's, which it has anyway"
             )
-        if name == "isDMQ" and destination.kind is Kind.TOPIC:
+        if name in _OF_QUEUES and destination.kind is Kind.TOPIC:
             raise PropertyRefused(
                 name, f"{name} is a property of queues, and {destination} is a topic"
             )

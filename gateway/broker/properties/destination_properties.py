@@ -45,6 +45,8 @@ class DestinationProperties:
     :param dead_letter_queue: the queue they go to (``deadLetterQueue``); "" is ``mq.sys.dmq``, and to
         one that ends with a dot the destination's name is added.
     :param is_dmq: it is a dead message queue itself: what dies in it is gone (``isDMQ``).
+    :param address: of a queue: what is sent to the queue of this name comes to one of those that
+        have this address, and they take turns (``address``); "" for none.
     :param redelivery: for deliveries that a consumer rejects.
     """
 
@@ -56,6 +58,7 @@ class DestinationProperties:
     use_dmq: bool = True
     dead_letter_queue: str = ""
     is_dmq: bool = False
+    address: str = ""
     redelivery: RedeliveryPolicy = _DEFAULT_POLICY
 
     @property
@@ -68,6 +71,14 @@ class DestinationProperties:
         """Those limits, for the log."""
         limits = (("maxNumMsgs", self.max_num_msgs), ("maxTotalMsgBytes", self.max_total_msg_bytes))
         return ", ".join(f"{name} is {value}" for name, value in limits if value >= 0)
+
+    @property
+    def own_text(self) -> str:
+        """What the store keeps of these where use has made the destination.
+
+        All else is as the settings have it for such ones.
+        """
+        return f"{_ADDRESS}{self.address}" if self.address else ""
 
     def to_text(self) -> str:
         """``name=value`` lines, for the store."""
@@ -118,11 +129,22 @@ _NAMES = {
     "useDMQ": "use_dmq",
     "deadLetterQueue": "dead_letter_queue",
     "isDMQ": "is_dmq",
+    "address": "address",
 }
 #: Earlier versions do not know these: they are written only where they say something.
-_LATER: Final = ("dead_letter_queue", "is_dmq")
+_LATER: Final = ("dead_letter_queue", "is_dmq", "address")
 _POLICY_NAMES = {f"redelivery.{field.name}": field.name for field in fields(RedeliveryPolicy)}
+#: Begins the line of :attr:`DestinationProperties.own_text`. No other property has this name.
+_ADDRESS: Final = "madeFor="
 _BOOLEANS = {"true": True, "false": False}
+
+
+def address_from(own_text: str) -> str:
+    """Return the address in :attr:`DestinationProperties.own_text`.
+
+    "" where the text is not of a destination that use has made, or has no address.
+    """
+    return own_text.removeprefix(_ADDRESS) if own_text.startswith(_ADDRESS) else ""
 
 
 def _parsed(default: object, text: str) -> object:

@@ -44,6 +44,11 @@ _QUEUE: Final = ValueType(
     "queue", "the name of a queue, or what the names of several begin with and a dot", _queue
 )
 
+#: The name of an address; empty for none.
+_ADDRESS: Final = ValueType(
+    "address", "the name of an address, as of a queue", lambda text: text and _queue(text)
+)
+
 PERSIST_STORE: Final = Setting(
     "imq.persist.store",
     Choice("sqlite", "memory", "jdbc", "file"),
@@ -278,6 +283,12 @@ IS_DMQ: Final = Setting(
     "Whether a queue is a dead message queue, in which nothing dies a second time: such a message is gone. A queue that gets its first dead message "
     "and was made by use, or is made for it, becomes one",
 )
+ADDRESS: Final = Setting(
+    "imq.destination.NAME.address",
+    _ADDRESS,
+    "",
+    "The address of a queue: what is sent to the queue of that name comes to one of the queues that have it, which take turns",
+)
 MAX_CONSUMERS: Final = Setting(
     "imq.destination.NAME.maxNumActiveConsumers",
     Integer(-1),
@@ -333,6 +344,7 @@ PROPERTY_SETTINGS: Final[dict[str, Setting[Any]]] = {
     "use_dmq": USE_DMQ,
     "dead_letter_queue": DEAD_LETTER_QUEUE,
     "is_dmq": IS_DMQ,
+    "address": ADDRESS,
     "max_num_active_consumers": MAX_CONSUMERS,
 }
 POLICY_SETTINGS: Final[dict[str, Setting[Any]]] = {

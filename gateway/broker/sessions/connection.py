@@ -17,7 +17,7 @@ from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.queue import PhysicalQueue, QueueBrowser
 from gateway.broker.core.destinations.queue_pattern import PatternConsumer
-from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.subscription import SHARED_BY, TopicSubscription
 from gateway.broker.core.waiting.memory import (
     MEMBER,
     of_consumer,
@@ -47,8 +47,6 @@ from gateway.messaging.selector.selector import Selector, parse
 
 #: What the embedded broker calls itself.
 PRODUCT: Final = "stomp-gateway"
-#: How the client identifiers of shared durable subscriptions begin; no client has such a one.
-SHARED_BY: Final = "shared-by:"
 #: Topics of which a durable subscription remembers whether its user may read them.
 _TOPICS: Final = 100
 
@@ -112,8 +110,10 @@ class EmbeddedConnection:
         return self.routing.administers
 
     def exists(self, destination: Destination) -> bool:
+        """As the seam says; the queue of an address with queues exists."""
         broker = self.broker
-        return broker.find(destination) is not None or destination in broker.configured
+        addressed = destination.kind is Kind.QUEUE and destination.name in broker.addresses.by_name
+        return addressed or broker.find(destination) is not None or destination in broker.configured
 
     # --- sessions
 
@@ -236,7 +236,7 @@ class EmbeddedConnection:
         if spec.durable_name is not None:
             raise InvalidDestination(destination, "only topics have durable subscriptions")
         queue = self.routing.usable(
-            destination, Operation.BROWSE if spec.browse else Operation.CONSUME
+            destination, Operation.BROWSE if spec.browse else Operation.CONSUME, spec.address
         )
         assert isinstance(queue, PhysicalQueue)
         return QueueBrowser(queue) if spec.browse else queue

@@ -12,10 +12,11 @@ from twisted.internet.defer import Deferred, gatherResults, succeed
 from gateway.broker.broker import Broker
 from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
+from gateway.broker.core.destinations.subscription import SHARED_BY
 from gateway.broker.properties.names import is_wild
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import ELSEWHERE, Principal
-from gateway.broker.sessions.connection import SHARED_BY, EmbeddedConnection
+from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.timing.schedule import Schedule
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import (

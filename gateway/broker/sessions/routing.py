@@ -13,6 +13,7 @@ from gateway.broker.acceptance.acceptance import Acceptance
 from gateway.broker.arrivals.duplicates import Arrivals, Before, check_id
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.origin import Origin
+from gateway.broker.core.destinations.addresses import Addresses, ForSubscription, to_queue
 from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
@@ -25,10 +26,10 @@ from gateway.broker.core.virtual_topics import (
 )
 from gateway.broker.core.waiting.memory import Memory, of_destination
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
-from gateway.broker.properties.names import is_wild
+from gateway.broker.properties.names import check_name, is_wild
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import ADMIN_GROUP, Principal
-from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.destination import Destination, Kind, Queue, split_subscription
 from gateway.messaging.errors import (
     AccessDenied,
     DestinationFull,
@@ -41,7 +42,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     StorageFailed,
 )
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import AddressedHeaders, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.scheduled import read as read_schedule
 
@@ -55,6 +56,7 @@ class Destinations(Protocol):
     core: Changes
     pauses: Pauses
     virtual: VirtualTopics
+    addresses: Addresses
     #: Properties that the settings give, by destination.
     configured: dict[Destination, DestinationProperties]
 
@@ -91,6 +93,8 @@ class Routing:
         self.paused: Final = destinations.pauses.producers
         #: The queues that get copies of what is sent to virtual topics.
         self._copied_to: Final = destinations.virtual.queues
+        #: The addresses that have queues of other names.
+        self._addresses: Final = destinations.addresses.by_name
         self._acceptance: Final = acceptance
         self._memory: Final = memory
         self._limit_reports: Final = limit_reports
@@ -107,6 +111,8 @@ class Routing:
         #: How many of the messages that were routed last repeat a known duplicate id; None when none
         #: has one.
         self.repeats: int | None = None
+        #: Some of these are for one subscription of a topic.
+        self._some_for_one = False
         self._epoch = rules.epoch
 
     def check_open(self) -> None:
@@ -122,7 +128,8 @@ class Routing:
         """Find where messages go, in runs of one destination.
 
         Messages whose duplicate ids are known are left out, see :attr:`repeats`. Copies for the
-        queues of virtual topics are added: all of it can be accepted, or nothing is.
+        queues of virtual topics are added: all of it can be accepted, or nothing is. Messages to an
+        address of several queues become messages of one of these.
 
         :param before: see :meth:`~gateway.broker.arrivals.duplicates.DuplicateIds.sift`.
         :raises MessageRejected: for the first that may not be sent.
@@ -130,6 +137,9 @@ class Routing:
         if self._epoch != self._rules.epoch:
             self.producible.clear()
             self._epoch = self._rules.epoch
+        if self._addresses:
+            self._take_turns(messages)
+        self._some_for_one = False
         acceptance = self._acceptance
         broken = acceptance.commits.broken
         fits = acceptance.largest()
@@ -153,7 +163,7 @@ class Routing:
                 if physical is None:
                     physical = self.producible.get(destination)
                     if physical is None or physical.removed or physical.damaged:
-                        physical = self._find_producible(destination)
+                        physical = self._find_producible(destination, headers)
                     limit = physical.properties.max_bytes_per_msg
                 if headers is not checked:
                     checked = headers
@@ -183,13 +193,15 @@ class Routing:
                         raise StorageFailed(str(broken))
                     acceptance.check_fits([(physical, (message,))])
         except MessagingError as error:
-            self.refused(destination, error)
+            self.refused(split_subscription(destination)[0], error)
             raise MessageRejected(index, error) from error
         assert physical is not None
         arrivals.append((physical, messages[start:] if start else messages))
         self.repeats = None
         if identified:
             arrivals, self.repeats = acceptance.duplicates.sift(arrivals, before)
+        if self._some_for_one:
+            arrivals = self._to_subscriptions(arrivals, messages)
         if self._copied_to:
             arrivals = self._with_copies(arrivals, messages)
         for physical, _ in arrivals:
@@ -202,6 +214,43 @@ class Routing:
                 break
         return arrivals
 
+    def _take_turns(self, messages: Sequence[Message]) -> None:
+        """Make messages to addresses of several queues messages of one of these.
+
+        That holds whatever becomes of them: sent again, or committed, they go there.
+
+        :raises MessageRejected: for the first that may not be sent, or that no queue takes.
+        """
+        allowed: dict[Destination, None] = {}
+        for index, message in enumerate(messages):
+            destination = message.headers.destination
+            address = self._addresses.get(destination.name)
+            if address is None or destination.kind is not Kind.QUEUE or destination.temporary:
+                continue
+            error: MessagingError | None = None
+            queue: PhysicalQueue | None = None
+            if destination not in allowed and not self._may(Operation.PRODUCE, destination):
+                error = AccessDenied(self.origin.user, Operation.PRODUCE.value, destination)
+            else:
+                allowed[destination] = None
+                queue = address.choose(message)
+                if queue is None:
+                    error = DestinationStopped(destination)
+            if error is not None or queue is None:
+                assert error is not None
+                self.refused(destination, error)
+                raise MessageRejected(index, error)
+            if queue.destination != destination:
+                message.headers = to_queue(queue, message.headers)
+
+    def _may(self, operation: Operation, destination: Destination) -> bool:
+        """Whether the user may do that, and have the destination made if need be."""
+        physical = self._destinations.find(destination)
+        auto_created = physical.auto_created if physical is not None else not destination.temporary
+        if physical is None and destination in self._destinations.configured:
+            auto_created = False
+        return self._rules.allows(self.principal, operation, destination, auto_created)
+
     def _with_copies(self, arrivals: Arrivals, messages: Sequence[Message]) -> Arrivals:
         """Add what goes to the queues of virtual topics.
 
@@ -212,6 +261,8 @@ class Routing:
         expanded: Arrivals = []
         for physical, run in arrivals:
             expanded.append((physical, run))
+            if isinstance(run, ForSubscription):
+                continue
             for queue, copies in copies_of(physical, run):
                 assert isinstance(queue, PhysicalQueue)
                 most = queue.properties.max_bytes_per_msg
@@ -238,12 +289,17 @@ class Routing:
         """Remember for operators that the user was refused something there."""
         self._refusals.note(destination, self.origin, error)
 
-    def _find_producible(self, destination: Destination) -> PhysicalQueue | PhysicalTopic:
-        if is_wild(destination.name) and destination.kind is Kind.TOPIC:
-            raise InvalidDestination(
-                destination, "a message cannot be sent to a name with wildcards"
-            )
-        physical = self.usable(destination, Operation.PRODUCE)
+    def _find_producible(
+        self, destination: Destination, headers: Headers
+    ) -> PhysicalQueue | PhysicalTopic:
+        topic, subscription = split_subscription(destination)
+        if is_wild(topic.name) and topic.kind is Kind.TOPIC:
+            raise InvalidDestination(topic, "a message cannot be sent to a name with wildcards")
+        if subscription:
+            return self._find_subscribed(topic, subscription)
+        given = headers.repeated or headers
+        address = given.address if isinstance(given, AddressedHeaders) else ""
+        physical = self.usable(destination, Operation.PRODUCE, address)
         if len(self.producible) >= self._sweep_at:
             # It must not keep destinations that went long ago.
             for gone in [each for each, there in self.producible.items() if there.removed]:
@@ -252,19 +308,60 @@ class Routing:
         self.producible[destination] = physical
         return physical
 
+    def _find_subscribed(self, topic: Destination, name: str) -> PhysicalTopic:
+        """Find a topic that has a durable subscription of that name.
+
+        The next step is :meth:`_to_subscriptions`.
+        """
+        physical = self.usable(topic, Operation.PRODUCE)
+        assert isinstance(physical, PhysicalTopic)
+        if not physical.shared_as(name):
+            raise InvalidDestination(
+                topic,
+                f"it has no queue '{name}', which is a durable subscription here: SUBSCRIBE to it first",
+            )
+        self._some_for_one = True
+        return physical
+
+    def _to_subscriptions(self, arrivals: Arrivals, messages: Sequence[Message]) -> Arrivals:
+        """Say of messages that are for one subscription that they are.
+
+        :raises MessageRejected: for the first that asks for delivery at a later time.
+        """
+        said: Arrivals = []
+        for physical, run in arrivals:
+            topic, name = split_subscription(run[0].headers.destination)
+            if name:
+                for message in run:
+                    if message.headers.scheduled:
+                        error = InvalidDestination(
+                            topic, "a message for one of its queues cannot be delivered later"
+                        )
+                        self.refused(topic, error)
+                        raise MessageRejected(place_of(message, messages), error)
+                run = ForSubscription(run, name)
+            said.append((physical, run))
+        return said
+
     def usable(
-        self, destination: Destination, operation: Operation
+        self, destination: Destination, operation: Operation, address: str = ""
     ) -> PhysicalQueue | PhysicalTopic:
         """The physical destination, made if need be and the user may.
 
+        Who may send to an address may send to each of its queues.
+
+        :param address: of a queue: it is to have this if it has none, see
+            :class:`~gateway.messaging.message.AddressedHeaders`.
         :raises AccessDenied, InvalidDestination:
         """
         physical = self._destinations.find(destination)
-        auto_created = physical.auto_created if physical is not None else not destination.temporary
-        if physical is None and destination in self._destinations.configured:
-            auto_created = False
-        if not self._rules.allows(self.principal, operation, destination, auto_created):
+        allowed = self._may(operation, destination)
+        if not allowed and physical is not None and operation is Operation.PRODUCE:
+            own = physical.properties.address
+            allowed = own != "" and self._may(operation, Queue(own))
+        if not allowed:
             raise AccessDenied(self.origin.user, operation.value, destination)
+        binds = address != "" and self._may_bind(physical, destination, address)
         if physical is not None and physical.removed:
             raise InvalidDestination(destination, "an administrator is removing it")
         if physical is not None and physical.damaged:
@@ -281,7 +378,36 @@ class Routing:
             self.check_room(destination, "destination", of_destination(destination.name))
             physical = self._destinations.create(destination)
             self._use_reports.made(destination, self.origin.user)
+        if binds:
+            self._destinations.addresses.bind(physical, address)
         return physical
+
+    def _may_bind(
+        self,
+        physical: PhysicalQueue | PhysicalTopic | None,
+        destination: Destination,
+        address: str,
+    ) -> bool:
+        """Whether a queue is to have an address.
+
+        What is sent to the address comes to the queue then. So its user must be one who may have
+        that; and where others may use the queue already, one who may send them something.
+
+        :raises AccessDenied, InvalidDestination: it is to have it, and must not.
+        """
+        if address == destination.name:
+            return False
+        if physical is not None and (
+            not physical.auto_created
+            or physical.properties.address != ""
+            or not self._may(Operation.PRODUCE, destination)
+        ):
+            return False
+        whole = Queue(address)
+        check_name(whole)
+        if not self._may(Operation.CONSUME, whole):
+            raise AccessDenied(self.origin.user, Operation.CONSUME.value, whole)
+        return True
 
     @property
     def standing(self) -> tuple[int, Principal]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from gateway.messaging.dead import ORIGINAL_DESTINATION
+from gateway.messaging.dead import ORIGINAL_ADDRESS, ORIGINAL_DESTINATION
 from gateway.messaging.message import Message
 from gateway.messaging.selector.nodes import Identifier, Literal, Node
 from gateway.messaging.values import Value
@@ -38,6 +38,10 @@ def _original(properties: Properties, message: Message) -> Value:
     return original.partition(":")[2] if isinstance(original, str) else None
 
 
+def _original_address(properties: Properties, message: Message) -> Value:
+    return properties.get(ORIGINAL_ADDRESS) or _original(properties, message)
+
+
 def _original_queue(properties: Properties, message: Message) -> Value:
     original = properties.get(ORIGINAL_DESTINATION)
     is_queue = isinstance(original, str) and original.startswith("queue:")
@@ -58,7 +62,7 @@ _OF_ARTEMIS: Final[dict[str, Operand]] = {
     "AMQTimestamp": lambda properties, message: message.timestamp,
     # Artemis calls what identifies a message a user's id: JMSMessageID.
     "AMQUserID": lambda properties, message: message.message_id or None,
-    "_AMQ_ORIG_ADDRESS": _original,
+    "_AMQ_ORIG_ADDRESS": _original_address,
     "_AMQ_ORIG_QUEUE": _original_queue,
     "_AMQ_ORIG_MESSAGE_ID": lambda properties, message: (
         message.message_id if ORIGINAL_DESTINATION in properties else None

@@ -364,6 +364,7 @@ class Subscriptions:
             and (client_headers.exclusive(given) if exclusive is None else exclusive),
             priority=0 if browse else client_headers.consumer_priority(given),
             none_or_more=source.none_or_more,
+            address=source.address,
         )
 
     def _durable_name(self, given: dict[str, str]) -> str | None:

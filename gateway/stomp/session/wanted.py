@@ -36,13 +36,13 @@ def source_of(
     :raises CommandRefused: it cannot be subscribed to.
     """
     text = routed(text, given, "subscription-type", profile)
-    queue = ""
+    queue = address = ""
     if profile.routing_types:
-        text, queue = split_queue(text, exists)
+        text, queue, address = split_queue(text, profile.naming, exists)
     source = profile.naming.source(resolve(text, "destination"))
     if source.unless is not None and exists(source.unless) is not False:
         return Source(source.unless)
-    return source._replace(queue=queue)
+    return source._replace(queue=queue, address=address)
 
 
 def selector_of(given: dict[str, str], source: Source) -> str | None:

@@ -124,13 +124,6 @@ def test_the_queue_of_another_topic_is_refused(join: Join, name: str) -> None:
     assert client.expect("ERROR")["receipt-id"] == "r"
 
 
-def test_send_to_a_queue_of_a_topic_is_refused(join: Join, name: str) -> None:
-    client = join("artemis", "1.1")
-    sent = {"destination": f"{name}::q", "destination-type": "MULTICAST", "receipt": "r"}
-    client.send("SEND", sent, "x")
-    assert f"SEND to {name}, for all that subscribe" in client.expect("ERROR").text
-
-
 def dies(client: Client, name: str, body: str = "dead") -> None:
     """Have a message of a queue die."""
     client.ask("SEND", {"destination": f"/queue/{name}", "persistent": "true", "who": name}, body)

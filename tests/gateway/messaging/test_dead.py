@@ -80,7 +80,7 @@ def test_a_selector_may_ask_for_all_of_them() -> None:
     names = [
         value for name, value in vars(dead).items() if name.isupper() and isinstance(value, str)
     ]
-    assert len(names) == 13 + len(dead.BRIDGE_PROPERTIES)
+    assert len(names) == 14 + len(dead.BRIDGE_PROPERTIES)
     for name in names:
         assert is_property_name(name)
         parse(f"{name} IS NULL")

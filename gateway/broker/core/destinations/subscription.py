@@ -18,7 +18,7 @@ message that waited when the consumer came, before the message is delivered.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Final, Protocol
 
 from twisted.logger import Logger
 
@@ -37,6 +37,9 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.message import Headers, Message
 from gateway.messaging.redelivery import RedeliveryChanges, RedeliveryPolicy
 from gateway.messaging.selector.selector import Selector
+
+#: How the client identifiers of shared durable subscriptions begin; no client has such a one.
+SHARED_BY: Final = "shared-by:"
 
 
 class Topics(Protocol):

@@ -7,7 +7,8 @@ from itertools import chain
 from typing import Final
 
 from gateway.broker.core.changes import Changes
-from gateway.broker.core.destinations.subscription import TopicSubscription
+from gateway.broker.core.destinations.addresses import ForSubscription
+from gateway.broker.core.destinations.subscription import SHARED_BY, TopicSubscription
 from gateway.broker.core.physical import Accepted, PhysicalDestination
 from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.broker.properties.names import matcher
@@ -94,7 +95,32 @@ class PhysicalTopic(PhysicalDestination):
             self._looked_at = wild.wild_made
         return self._wild
 
+    def shared_as(self, name: str) -> list[TopicSubscription]:
+        """The durable subscriptions that consumers share by that name.
+
+        There may be one for each user.
+        """
+        return [
+            each
+            for each in self.named
+            if each.name == name and each.durable and each.client_id.startswith(SHARED_BY)
+        ]
+
+    def _accept_for(self, run: ForSubscription) -> Accepted:
+        """As :meth:`accept`, for subscriptions of one name."""
+        places: list[tuple[TopicSubscription, Sequence[Message], int]] = []
+        for message in run:
+            message.headers = message.headers.replace(destination=self.destination)
+        for subscription in self.shared_as(run.name):
+            accepted, examined = subscription.wanted(run)
+            if accepted:
+                subscription.accept(self, accepted)
+                places.append((subscription, accepted, examined))
+        return places
+
     def accept(self, run: Sequence[Message]) -> Accepted:
+        if isinstance(run, ForSubscription):
+            return self._accept_for(run)
         places: list[tuple[TopicSubscription | None, Sequence[Message], int]] = []
         if self.changes.schedules:
             rest = self.changes.store_scheduled(self, run)

@@ -70,6 +70,7 @@ def test_a_created_destination_has_its_properties_and_is_not_reaped(
         "useDMQ": True,
         "deadLetterQueue": "",
         "isDMQ": False,
+        "address": "",
         "maxNumActiveConsumers": -1,
         "maximumRedeliveries": 5,
         "initialRedeliveryDelay": 1000,
