@@ -34,6 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gateway.admin.cli.toml_places import Place, Places, located
 from gateway.broker.properties import administered_properties
 from gateway.broker.properties.administered_properties import PropertyRefused
 from gateway.messaging.destination import Destination, Kind
@@ -45,12 +46,6 @@ _KINDS: Final = {"queue": Kind.QUEUE, "topic": Kind.TOPIC}
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
 #: What may stand in a literal text of more than one line.
 _LITERAL: Final = re.compile(r"[^\x00-\x08\x0b-\x1f\x7f]*")
-#: A name that needs no quotes.
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
-#: A key, quoted or not, and the equals sign behind it.
-_KEY: Final = re.compile(r"""\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[A-Za-z0-9_.\s-])+=""")
-#: What begins and ends texts of more than one line.
-_SEVERAL_LINES: Final = ("'''", '"""')
 _BEGINNING: Final = (
     "What this instance has; see 'imqcmd plan FILE' and 'imqcmd apply FILE'.",
     "Keep it to yourself: hashes of passcodes can be guessed at by those who have them.",
@@ -195,60 +190,9 @@ def read(text: str, origin: str) -> Declaration:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise DeclarationRefused(f"{origin}: expected TOML: {error}") from None
+    except RecursionError:
+        raise DeclarationRefused(f"{origin}: expected TOML: it is nested too deeply") from None
     return _Reader(text, origin).declaration(found)
-
-
-def places(text: str) -> dict[tuple[str, ...], int]:
-    """Return the lines of a file's tables and keys, from 1, by their paths.
-
-    :mod:`tomllib` tells none. For problems only: of unusual forms it may know none.
-
-    :param text: what :mod:`tomllib` can read.
-    """
-    found: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
-    ends_with = ""
-    for number, line in enumerate(text.split("\n"), 1):
-        if ends_with:
-            if ends_with in line:
-                ends_with = ""
-            continue
-        if line.lstrip().startswith("["):
-            table = path = _path(line)
-        elif key := _KEY.match(line):
-            path = (*table, *_path(f"{key[0]} 0"))
-            value = line[key.end() :].lstrip()[:3]
-            if value in _SEVERAL_LINES and line.count(value) == 1:
-                ends_with = value
-        else:
-            continue
-        for length in range(1, len(path) + 1):
-            found.setdefault(path[:length], number)
-    return found
-
-
-def located(origin: str, line: int, where: Sequence[str], what: str) -> str:
-    """Say what is wrong at a place of a file.
-
-    :param line: 0 where it is not known.
-    :param where: the path of a table or a key.
-    """
-    place = f"{origin}:{line}" if line else origin
-    name = ".".join(each if _BARE.fullmatch(each) else f'"{each}"' for each in where)
-    return f"{place}: {name}: {what}"
-
-
-def _path(line: str) -> tuple[str, ...]:
-    """Return the path of a line of TOML; empty where it is no whole one."""
-    try:
-        found: object = tomllib.loads(line)
-    except tomllib.TOMLDecodeError:
-        return ()
-    path = []
-    while isinstance(found, dict) and found:
-        ((name, found),) = found.items()
-        path.append(name)
-    return tuple(path)
 
 
 class _Reader:
@@ -257,9 +201,9 @@ class _Reader:
     def __init__(self, text: str, origin: str) -> None:
         self._text: Final = text
         self._origin: Final = origin
-        #: With the lines, 0 for those of no line.
-        self._problems: list[tuple[int, str]] = []
-        self._places: dict[tuple[str, ...], int] | None = None
+        #: With the places, of the whole file where there is none.
+        self._problems: list[tuple[Place, str]] = []
+        self._places: Places | None = None
         self._notes: list[str] = []
 
     def declaration(self, found: Mapping[str, Any]) -> Declaration:
@@ -284,17 +228,12 @@ class _Reader:
         sections = frozenset(found) & set(SECTIONS)
         return Declaration(access, users, destinations, bridges, sections, self._notes)
 
-    def _wrong(self, where: tuple[str, ...], what: str, at: str = "") -> None:
-        """Note a problem.
-
-        :param at: the key in that table, for its line.
-        """
+    def _wrong(self, where: tuple[str, ...], what: str) -> None:
+        """Note a problem."""
         if self._places is None:
-            self._places = places(self._text)
-        path = (*where, at) if at else where
-        lines = (self._places.get(path[:length], 0) for length in range(len(path), 0, -1))
-        line = next(filter(None, lines), 0)
-        self._problems.append((line, located(self._origin, line, where, what)))
+            self._places = Places(self._text)
+        place = self._places.of(where)
+        self._problems.append((place or Place(0, 0), located(self._origin, place, where, what)))
 
     def _is(
         self, where: tuple[str, ...], value: object, check: Callable[[Any], bool], expected: str
@@ -320,19 +259,22 @@ class _Reader:
             each: str(value).lower() if isinstance(value, bool) else str(value)
             for each, value in table.items()
         }
-        try:
-            kept, notes = administered_properties.check(Destination(_KINDS[kind], name), given)
-        except PropertyRefused as error:
-            self._wrong((kind, name), str(error), error.name)
-            return {}
-        self._notes += [f"{kind}.{name}: {note}" for note in notes]
-        return kept
+        while True:
+            try:
+                kept, notes = administered_properties.check(Destination(_KINDS[kind], name), given)
+            except PropertyRefused as error:
+                self._wrong((kind, name, error.name), str(error))
+                if given.pop(error.name, None) is None:
+                    return {}
+            else:
+                self._notes += [f"{kind}.{name}: {note}" for note in notes]
+                return kept
 
     def _user(self, name: str, table: Mapping[str, Any]) -> DeclaredUser:
         where = ("user", name)
         known = {
             "groups": (_is_texts, "a list of names"),
-            "hash": (lambda value: isinstance(value, str), "a text"),
+            "hash": (_is_text, "a text"),
             "active": (lambda value: isinstance(value, bool), "true or false"),
             "loopback": (lambda value: isinstance(value, bool), "true or false"),
         }
@@ -342,15 +284,15 @@ class _Reader:
 
     def _bridge(self, name: str, table: Mapping[str, Any]) -> DeclaredBridge:
         known = {
-            "document": (lambda value: isinstance(value, str), "a text"),
-            "properties": (
-                lambda value: isinstance(value, Mapping) and _is_texts(list(value.values())),
-                "a table of texts",
-            ),
+            "document": (_is_text, "a text"),
+            "properties": (_is_table, "a table of texts"),
         }
         right = self._known(("bridge", name), table, known)
         properties = {
-            key: value for key, value in right.get("properties", {}).items() if key != "type"
+            key: value
+            for key, value in right.get("properties", {}).items()
+            if self._is(("bridge", name, "properties", key), value, _is_text, "a text")
+            and key != "type"
         }
         return DeclaredBridge(properties, right.get("document", ""))
 
@@ -371,6 +313,10 @@ class _Reader:
 
 def _is_table(value: object) -> bool:
     return isinstance(value, Mapping)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _is_texts(value: object) -> bool:

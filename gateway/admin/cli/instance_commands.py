@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from gateway.admin.cli.client import AdminClient, AdminError
 from gateway.admin.cli.commands import FILE, Command, Common
-from gateway.admin.cli.declaration import Declaration, DeclarationRefused, places, read, written
+from gateway.admin.cli.declaration import Declaration, DeclarationRefused, read, written
 from gateway.admin.cli.plan import Change, changes, shown, standing
+from gateway.admin.cli.toml_places import Places
 from gateway.instance.layout import replace
 from gateway.instance.problems import counted
 
@@ -132,7 +133,7 @@ def _wrong_documents(declared: Declaration, text: str, origin: str) -> list[str]
     from bridge.config.problems import ConfigurationError, Severity
     from bridge.config.reader import read as read_document
 
-    lines = places(text)
+    places = Places(text).known
     found: list[str] = []
     for name, bridge in declared.bridges.items():
         if not bridge.document:
@@ -140,9 +141,11 @@ def _wrong_documents(declared: Declaration, text: str, origin: str) -> list[str]
         try:
             read_document(bridge.document.encode(), "", name, passwords=_AnyPassword())
         except ConfigurationError as error:
-            line = lines.get(("bridge", name, "document"), 0)
-            before = sum(len(each) + 1 for each in text.split("\n")[: max(0, line - 1)])
-            begins = text.find(bridge.document, before) if line else -1
+            place = places.get(("bridge", name, "document"))
+            before = (
+                sum(len(each) + 1 for each in text.split("\n")[: place.line - 1]) if place else 0
+            )
+            begins = text.find(bridge.document, before) if place else -1
             for problem in error.problems:
                 if problem.severity is Severity.WARNING:
                     continue

@@ -7,13 +7,15 @@ running gateway is asked of it; it answers and changes nothing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 from gateway.admin.cli.client import AdminClient, AdminError
-from gateway.admin.cli.declaration import Declaration, located, places
+from gateway.admin.cli.declaration import Declaration
 from gateway.admin.cli.plan import DESTROY, Change, Standing
+from gateway.admin.cli.toml_places import Place, Places, located
 from gateway.broker.operator.accounts import UserChange, check_user, no_hash
 from gateway.broker.properties.names import check_administered
 from gateway.broker.security.access import check_rule
@@ -49,27 +51,29 @@ def refusals(
         refused = [*_accounts(client, planned), *_asked(client, planned)]
     if not refused:
         return []
-    lines = places(text)
-
-    def line(where: tuple[str, ...]) -> int:
-        known = (lines.get(where[:length], 0) for length in range(len(where), 0, -1))
-        return next(filter(None, known), 0)
-
+    places = Places(text)
+    placed = [(places.of(where), where, what) for where, what in refused]
     return [
-        located(origin, number, where, what) if where else f"{origin}: {what}"
-        for number, where, what in sorted((line(where), where, what) for where, what in refused)
+        located(origin, place, where, what)
+        for place, where, what in sorted(placed, key=lambda each: each[0] or Place(0, 0))
     ]
 
 
 def _users(wanted: Declaration, have: Declaration) -> Iterator[_Refusal]:
     for name, user in wanted.users.items():
-        change = UserChange(name, user.groups, user.hash, user.active, user.loopback)
         if not user.hash and name not in have.users:
             yield ("user", name), no_hash(name)
-        try:
-            check_user(change)
-        except ValueError as error:
-            yield ("user", name), str(error)
+        for key, groups, hash in (
+            ("", (), ""),
+            ("groups", user.groups, ""),
+            ("hash", (), user.hash),
+        ):
+            try:
+                check_user(UserChange(name, groups, hash, user.active, user.loopback))
+            except ValueError as error:
+                yield ("user", name, key) if key else ("user", name), str(error)
+                if not key:
+                    break
 
 
 def _rules(wanted: Declaration) -> Iterator[_Refusal]:
@@ -127,7 +131,21 @@ def _asked(client: AdminClient, planned: Sequence[Change]) -> Iterator[_Refusal]
         else:
             continue
         if what:
-            yield where, what
+            yield (*where, *_property(change, what)), what
+
+
+def _property(change: Change, what: str) -> tuple[str, ...]:
+    """Return the path of a bridge's property that a refusal names.
+
+    Empty where it names no property.
+    """
+    named = set(re.split(r"[\s=:;,]+", what))
+    given = change.parameters.get("properties")
+    begin = f"imq.bridge.{change.parameters.get('name', '')}."
+    for key in given if isinstance(given, Mapping) else ():
+        if f"{begin}{key}" in named:
+            return ("properties", str(key))
+    return ()
 
 
 def _refused(client: AdminClient, method: str, path: str, parameters: Mapping[str, object]) -> str:
