@@ -62,7 +62,7 @@ from gateway.instance.memory.host_memory import Trimming, malloc_trim
 from gateway.instance.portmapper import SERVICE, port_mapper
 from gateway.instance.signals import Signals
 from gateway.instance.systemd import Supervised
-from gateway.journal.segments import complete_left
+from gateway.journal.runs import complete_runs
 from gateway.messaging import message
 from gateway.messaging.selector import selector
 from gateway.messaging.transformer import MessageTransformer
@@ -321,7 +321,7 @@ class Gateway(Service):
 
         try:
             # What it wrote as an owner before is to be read beside what the next one writes.
-            complete_left(self.configuration.layout.journal)
+            complete_runs(self.configuration.layout.journal)
         except OSError as error:
             self.log.error("the journal of an earlier run cannot be read yet: {error}", error=error)
         standing_by = StandingBy(self._reactor, options, free, self._say, self._stop_reactor)

@@ -42,7 +42,8 @@ from gateway.instance.command_line import (
 from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
 from gateway.instance.settings import SettingsError
-from gateway.journal import chain
+from gateway.journal import chain, holes
+from gateway.journal.holes import RunLines
 from gateway.standing_orders import read_orders, write_orders
 from gateway.store_copies import read_log
 from gateway.transaction_log import PlainLog, own_logs, set_aside
@@ -339,10 +340,13 @@ def check(chosen: Chosen) -> int:
 def verify(varhome: Path, instance: str, folder: Path | None, head: str | None) -> int:
     """Compare the journal's segments with their chain of hashes.
 
-    It may run while the gateway does. Nothing is changed.
+    Missing lines are counted. It may run while the gateway does. Nothing is changed.
     """
     journal = folder or Layout(varhome.absolute(), instance).journal
     try:
+        found = holes.holes(journal)
+        for each in found:
+            click.echo(_missing(each))
         verified = chain.verify(journal, head)
     except OSError as error:
         raise CommandRefused(str(error)) from error
@@ -352,7 +356,22 @@ def verify(varhome: Path, instance: str, folder: Path | None, head: str | None) 
     if verified.found:
         click.echo(f"Of them found whole, so vouched for since then only: {verified.found}")
     click.echo(f"Head of the chain: {verified.head}")
-    return 1 if verified.problems else 0
+    return 1 if verified.problems or any(each.missing for each in found) else 0
+
+
+def _missing(run: RunLines) -> str:
+    """Say what is missing of a run of the gateway, or may be."""
+    missing = "1 line is missing" if run.missing == 1 else f"{run.missing} lines are missing"
+    last = f"; its last line that is there is {run.last}" if run.last else ""
+    if run.killed:
+        more = "lines of its last moment may be missing"
+        return f"Run {run.run} was killed: {f'{missing}, and ' if run.missing else ''}{more}{last}"
+    if run.open:
+        more = "its newest lines are not there yet, or are missing if it was killed"
+        return (
+            f"Run {run.run} has not ended: {f'{missing}, and ' if run.missing else ''}{more}{last}"
+        )
+    return f"Run {run.run}: {missing}{last}"
 
 
 def _work(row: BranchRow) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:

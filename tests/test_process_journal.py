@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 
 from gateway import dbmgr
-from gateway.journal.schema import HEAD, OPEN
+from gateway.admin.cli import imqcmd
+from gateway.journal.schema import HEAD, OPEN, RUN_ENDED
 from tests.crash.client import Client, Frame, encode
 from tests.crash.waiting import log_of, reload, until, until_logged
 from tests.gateway.journal.reading import Event, events_of, journeys, lines_of
-from tests.gateway_process import GatewayProcess
+from tests.gateway_process import HOST, GatewayProcess
+from tests.test_process_tracing import metric
 
 ALL = {"imq.journal.level": "all"}
 QUEUE = "/queue/journal"
+WRITTEN, LOST = "lines_total", "lost_lines_total"
 
 
 def journal_of(gateway: GatewayProcess) -> Path:
@@ -178,7 +181,7 @@ def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayPr
             consumer.ask("ACK", {"id": frame.headers["ack"]})
 
         def all_told() -> bool:
-            (path,) = [path for path in journal_of(gateway).iterdir() if path.name.endswith(OPEN)]
+            (path,) = journal_of(gateway).glob(f"*{OPEN}")
             lines = [
                 json.loads(line)
                 for line in path.read_bytes().splitlines(keepends=True)
@@ -189,7 +192,7 @@ def test_what_was_written_survives_a_kill(start_gateway: Callable[..., GatewayPr
         until(all_told, "the journal did not get there")
         gateway.kill()
     # What the kernel would have cut off had it gone, too.
-    (path,) = journal_of(gateway).iterdir()
+    (path,) = journal_of(gateway).glob(f"*{OPEN}")
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"v":1,"run":"half')
     gateway.start()
@@ -239,11 +242,56 @@ def test_a_full_disk_stops_the_journal_and_nothing_else(
     assert log_of(gateway).count("the journal has stopped") == 1
     gateway.terminate()
     lines = lines_of(journal_of(gateway))
-    assert sum([path.stat().st_size for path in journal_of(gateway).iterdir()]) <= room
-    assert [line["line"] for line in lines] == list(range(1, len(lines) + 1)), (
-        "what is there is there to its end"
-    )
+    assert max([path.stat().st_size for path in journal_of(gateway).glob("*.jsonl")]) <= room
+    *there, end = [line["line"] for line in lines]
+    assert there == list(range(1, len(there) + 1)), "what is there is there to its end"
+    assert (lines[-1]["steps"], lines[-1]["reason"]) == ([RUN_ENDED], "stopped")
+    assert f" {end - len(there) - 1} lines before this one are lost" in lines[-1]["comment"]
     assert {steps[0] for steps in journeys(events_of(lines)).values()} == {"produced"}
+
+
+def test_what_a_full_disk_has_cost_is_known_after_a_kill(
+    start_gateway: Callable[..., GatewayProcess], capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, -1)); from gateway.command import main; main()"
+    gateway = start_gateway(
+        store="memory",
+        settings=ALL
+        | {
+            "imq.journal.chain": "true",
+            "imq.journal.segment.size": "1g",
+            "imq.log.file.rolloverbytes": "-1",
+        },
+        command=(sys.executable, "-c", limited),
+    )
+    with Client(gateway.port) as producer:
+        for number in range(300):
+            producer.store(QUEUE, b"%d" % number)
+        until_logged(gateway, "the journal has stopped")
+        # The last line is taken with the last message, and is lost.
+        until(
+            lambda: sum(metric(gateway, name, "journal") for name in (WRITTEN, LOST)) == 3 * 300,
+            "all is taken",
+        )
+        lost = int(metric(gateway, LOST, "journal"))
+        gateway.kill()
+    assert lost > 100
+    where = ["verify", "journal", "-dir", str(journal_of(gateway))]
+    # Before the next start.
+    assert dbmgr.run(where) == 1
+    assert f" has not ended: {lost} lines are missing, and " in capsys.readouterr().out
+    gateway.start()
+    until_logged(gateway, f"the run was killed: {lost} lines before this one are lost")
+    assert dbmgr.run(where) == 1
+    told = capsys.readouterr().out
+    assert f" was killed: {lost} lines are missing, and lines of its last moment may be" in told
+    assert "was changed" not in told
+    passes = ["-passfile", str(gateway.directory / "etc" / "passfile"), "-u", "admin"]
+    broker = ["-b", f"{HOST}:{gateway.port_mapper_port}", *passes]
+    imqcmd.run(["why", "msg", "-id", "ID-none-1", *broker])
+    why = capsys.readouterr().out
+    assert f"{lost} lines of the journal were lost." in why
+    assert "1 run of the gateway was killed in the time that was read" in why
 
 
 @pytest.mark.parametrize("level", ["off", "dead", "links"])
@@ -297,9 +345,7 @@ def test_old_segments_go_at_a_start(start_gateway: Callable[..., GatewayProcess]
             client.store(QUEUE, body)
             nothing_left(client)
         gateway.restart()
-    old, new = sorted(
-        path for path in journal_of(gateway).iterdir() if not path.name.endswith(OPEN)
-    )
+    old, new = sorted(journal_of(gateway).glob("*.jsonl"))
     os.utime(old, (1, 1))
     gateway.restart()
     until(lambda: not old.exists(), "it was kept")

@@ -119,7 +119,7 @@ def traced(varhome: Path, port: int, **more: str) -> GatewayProcess:
     return GatewayProcess(varhome, settings=given)
 
 
-def metric(gateway: GatewayProcess, name: str) -> float:
+def metric(gateway: GatewayProcess, name: str, of: str = "tracing") -> float:
     address = find(HOST, gateway.port_mapper_port)
     password = passfile.read(gateway.directory / "etc" / "passfile")["imq.imqbridgemgr.password"]
     request = urllib.request.Request(
@@ -128,9 +128,7 @@ def metric(gateway: GatewayProcess, name: str) -> float:
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         lines = answer.read().decode().splitlines()
-    [value] = [
-        line.split()[1] for line in lines if line.startswith(f"stomp_gateway_tracing_{name} ")
-    ]
+    [value] = [line.split()[1] for line in lines if line.startswith(f"stomp_gateway_{of}_{name} ")]
     return float(value)
 
 

@@ -18,6 +18,7 @@ from twisted.logger import Logger, LogLevel
 from gateway.instance.settings import Boolean, Choice, Duration, Octets, Setting, Settings
 from gateway.journal.chain import Chain
 from gateway.journal.lines import Lines
+from gateway.journal.runs import Runs
 from gateway.journal.schema import DEAD_STEPS, Level
 from gateway.journal.segments import Bounds, Segments
 from gateway.journal.tracer import Tracer
@@ -130,6 +131,9 @@ _LEVELS: Final = {
     News.STOPPED: LogLevel.error,
     News.CROWDED: LogLevel.error,
     News.NOT_A_LINE: LogLevel.error,
+    News.NOT_NOTED: LogLevel.error,
+    News.ENDED: LogLevel.warn,
+    News.UNREADABLE: LogLevel.warn,
     News.NOT_REMOVED: LogLevel.warn,
 }
 
@@ -206,6 +210,7 @@ class Journal:
             most=most,
             retry=retry,
             tracer=tracer,
+            runs=Runs(folder, run, instance),
         )
         #: The thread is to be roused when this turn is over, and not to let more lines gather.
         self._rousing = False

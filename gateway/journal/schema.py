@@ -29,6 +29,12 @@ an id is the prefix and the number, in decimal: so a thousand messages of one pr
 numbers. Where a field has a value for each message, it is an array in the same order; where all
 messages have the same one, it is in the field of the singular.
 
+A run that has not ended in order, or has lost its last lines, has an *end line*, which the next start
+writes as the segment :data:`END_SEGMENT`: its only step is :data:`RUN_ENDED`, it tells of no message,
+and its number is the one after the last line that was taken. So lines that are lost at the end of a
+run are a gap like others. ``reason`` is ``killed`` or ``stopped``, ``comment`` says what is known to be
+missing.
+
 Versions
 ========
 
@@ -48,6 +54,11 @@ VERSION: Final = 1
 #: How the name of a whole segment ends, and that of one that is being written.
 SEGMENT: Final = ".jsonl"
 OPEN: Final = ".jsonl.open"
+
+#: The step of an end line, which is no step of a message.
+RUN_ENDED: Final = "run ended"
+#: The number of the segment with an end line, behind all others.
+END_SEGMENT: Final = 9_999_999_999
 
 #: A name among ``headers``: Base64 of what :func:`gateway.messaging.envelope.encode_head` makes of
 #: the message, which has all headers with their types.

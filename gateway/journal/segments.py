@@ -69,14 +69,16 @@ class Segments:
         monotonic: Callable[[], float] = time.monotonic,
         chain: Chain | None = None,
     ) -> None:
-        self._chain: Final = chain
+        #: Is told of each segment that becomes whole, where there is one.
+        self.chain: Final = chain
         #: Of what is in the segment that is open, where there is a chain.
         self._digest = sha256()
         self._folder: Final = folder
         self._run: Final = run
         self._bounds: Final = bounds
         self._monotonic: Final = monotonic
-        self._number = 0
+        #: Of the newest segment, 0 before the first.
+        self.number = 0
         self._descriptor = -1
         self._path = folder
         self._since = 0.0
@@ -115,13 +117,13 @@ class Segments:
             raise CutShort(error, done) from error
 
     def _open(self) -> None:
-        self._number += 1
         self._path = self._folder / (
-            segment_name(self._run, self._number) + OPEN.removeprefix(SEGMENT)
+            segment_name(self._run, self.number + 1) + OPEN.removeprefix(SEGMENT)
         )
         descriptor = os.open(
             self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
+        self.number += 1
         os.fchmod(descriptor, 0o600)
         self._descriptor = descriptor
         self._since = self._monotonic()
@@ -130,7 +132,7 @@ class Segments:
 
     def _wrote(self, data: bytes) -> None:
         self._size += len(data)
-        if self._chain is not None:
+        if self.chain is not None:
             self._digest.update(data)
 
     def _cut(self, error: OSError, data: bytes, done: int) -> CutShort:
@@ -183,11 +185,13 @@ class Segments:
             if self._size:
                 os.fsync(self._descriptor)
                 whole = _whole(self._path)
-                if self._chain is not None:
-                    self._chain.add(whole.name, self._digest.hexdigest(), self._size)
+                if self.chain is not None:
+                    self.chain.add(whole.name, self._digest.hexdigest(), self._size)
                 self._path.rename(whole)
             else:
                 self._path.unlink()
+                # The next takes it: a number that is not there was removed.
+                self.number -= 1
         finally:
             self._let_go()
         _sync(self._folder)
@@ -208,9 +212,9 @@ class Segments:
         :returns: the names they have now.
         :raises OSError: one could not be completed.
         """
-        completed = complete_left(self._folder, self._chain)
-        if self._chain is not None:
-            self._chain.complete()
+        completed = complete_left(self._folder, self.chain)
+        if self.chain is not None:
+            self.chain.complete()
         return completed
 
     def remove_old(self, now: float) -> list[str]:
@@ -237,17 +241,17 @@ class Segments:
             octets -= size
             removed.append(name)
         noted: OSError | None = None
-        if self._chain is not None:
+        if self.chain is not None:
             # First, so that none is missing to who verifies meanwhile.
             try:
-                self._chain.forget(removed)
+                self.chain.forget(removed)
             except OSError as error:
                 # The disk may be full, and have room when they are gone.
                 noted = error
         for name in removed:
             (self._folder / name).unlink()
-        if self._chain is not None and noted is not None:
-            self._chain.forget(removed)
+        if self.chain is not None and noted is not None:
+            self.chain.forget(removed)
         return removed
 
 

@@ -4,7 +4,8 @@ It has them written.
 
 Owns the bound of what waits, the numbers of lines, and what happens when the disk takes no more:
 the journal stops, and tries again by itself. A line that is lost, for lack of memory or of disk,
-leaves its number out.
+leaves its number out. How many are lost is noted where a kill leaves it
+(:mod:`gateway.journal.runs`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from enum import Enum
 from typing import Final, TypeAlias, TypeVar
 
 from gateway.journal.lines import Lines
+from gateway.journal.runs import Runs
 from gateway.journal.segments import CutShort, Segments
 from gateway.journal.tracer import Tracer
 
@@ -38,7 +40,7 @@ _SWEEP: Final = 600.0
 class News(Enum):
     """What an operator is to know.
 
-    ``str.format`` is given ``error``, ``lost`` and ``names``.
+    ``str.format`` is given ``error``, ``lost``, ``names``, ``run`` and ``comment``.
     """
 
     STOPPED = "the journal has stopped, and lines are lost: {error}; it tries again each minute"
@@ -47,6 +49,9 @@ class News(Enum):
     RELIEVED = "the journal's disk has caught up; {lost} lines were lost"
     NOT_A_LINE = "a line of the journal could not be made, and is lost: {error}"
     COMPLETED = "segments of the journal that were left open are whole: {names}"
+    ENDED = "the journal of an earlier run, {run}, has an end line: {comment}"
+    UNREADABLE = "the journal had a note of an earlier run that cannot be read: lines of that run may be lost"
+    NOT_NOTED = "the journal cannot note which lines it loses: if it is killed now, nothing says so later: {error}"
     NOT_REMOVED = "old segments of the journal could not be removed: {error}"
 
 
@@ -60,8 +65,9 @@ _Waiting: TypeAlias = "tuple[int, Mapping[str, object], int] | Callable[[], None
 class Writer:
     """Writes lines on a thread of its own.
 
-    :param tell: called with what is new and its ``error``, ``lost`` and ``names``; on any thread.
+    :param tell: called with what is new and what its text is given; on any thread.
     :param now: seconds since the epoch.
+    :param runs: where this run notes how it stands; None for nowhere.
     :param tracer: reads each line, before it is written.
     """
 
@@ -75,7 +81,14 @@ class Writer:
         most: int = MOST_WAITING,
         retry: float = RETRY,
         tracer: Tracer | None = None,
+        runs: Runs | None = None,
     ) -> None:
+        self._runs: Final = runs
+        #: The newest segment and the lines lost that were noted, and whether that failed.
+        self._noted = (-1, 0)
+        self._not_noted = False
+        #: The last line that the kernel has.
+        self._kept = 0
         self._tracer: Final = tracer
         self._segments: Final = segments
         self._lines: Final = lines
@@ -195,10 +208,15 @@ class Writer:
                 self._sleep()
                 self._write_all()
                 self._look_after()
+            whole = True
             try:
                 self._segments.roll()
             except OSError as error:
+                whole = False
                 self._stop(error)
+            self._ended = True
+            self._finish()
+            self._end_run(whole)
         finally:
             self._ended = True
             self._finish()
@@ -243,7 +261,7 @@ class Writer:
         made: list[bytes] = []
         told: list[Callable[[], None]] = []
         weight = 0
-        last = self.through
+        last = kept = self.through
         tracer = self._tracer
         for _ in range(most):
             waiting = self._queue.popleft()
@@ -256,18 +274,20 @@ class Writer:
                 tracer.read(fields)
             try:
                 made.append(self._lines.line(last, fields))
+                kept = last
             except Exception as error:  # noqa: BLE001
                 # A defect of who handed it over, who has gone on: it is told.
                 self._lost_on_thread += 1
                 self._tell(News.NOT_A_LINE, {"error": repr(error)})
         if made:
-            self._hand_over(made)
+            self._hand_over(made, kept)
         self._taken += weight
         self.through = last
+        self._note()
         for done in told:
             done()
 
-    def _hand_over(self, made: list[bytes]) -> None:
+    def _hand_over(self, made: list[bytes], last: int) -> None:
         if self._stopped is not None and time.monotonic() < self._stopped:
             self._lost_on_thread += len(made)
             return
@@ -275,7 +295,7 @@ class Writer:
         kept = 0
         try:
             if self._stopped is not None:
-                self._segments.complete()
+                self._complete()
             self._segments.write(data)
         except OSError as error:
             kept = error.kept if isinstance(error, CutShort) else 0
@@ -285,6 +305,7 @@ class Writer:
             self._stop(error)
             return
         self._written(len(made), len(data))
+        self._kept = last
         if self._stopped is not None:
             self._stopped = None
             self._tell(News.RESUMED, {"lost": self._lost_on_thread - self._told_lost})
@@ -303,14 +324,63 @@ class Writer:
     # --- beside
 
     def _begin(self) -> None:
+        # First, since the disk may be full.
+        self._note()
         try:
-            completed = self._segments.complete()
+            completed = self._complete()
         except OSError as error:
             self._stop(error)
             return
         if completed:
             self._tell(News.COMPLETED, {"names": ", ".join(completed)})
         self._remove_old()
+
+    def _complete(self) -> list[str]:
+        """Complete what was left open, and end the runs that left it.
+
+        :raises OSError: it could not be done.
+        """
+        completed = self._segments.complete()
+        if self._runs is not None:
+            for told in self._runs.end_others(self._segments.chain):
+                if told.run:
+                    self._tell(News.ENDED, {"run": told.run, "comment": told.comment})
+                else:
+                    self._tell(News.UNREADABLE, {})
+        return completed
+
+    def _note(self) -> None:
+        """Note how this run stands, where that has changed."""
+        stands = (self._segments.number, self.lost)
+        if self._runs is None or stands == self._noted:
+            return
+        try:
+            self._runs.note(self.last, stands[1], stopped=self.stopped)
+        except OSError as error:
+            if not self._not_noted:
+                self._not_noted = True
+                self._tell(News.NOT_NOTED, {"error": _text(error)})
+            return
+        self._noted, self._not_noted = stands, False
+
+    def _end_run(self, whole: bool) -> None:
+        """Free this run's slot, or write its end line.
+
+        It has an end line where its last lines are lost.
+
+        :param whole: its last segment is.
+        """
+        if self._runs is None:
+            return
+        try:
+            if whole and self._kept == self.last:
+                self._runs.end()
+            else:
+                self._runs.note(self.last, self.lost, closed=True)
+                self._runs.end_this(self._segments.chain)
+        except OSError as error:
+            # The next start finds the slot.
+            self._tell(News.STOPPED, {"error": _text(error)})
 
     def _look_after(self) -> None:
         try:

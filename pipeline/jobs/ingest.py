@@ -29,7 +29,14 @@ from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.summary import Chart, Summary, Table
 from pipeline.tables.delta import TIDY
 from pipeline.tables.ingested import Ingested, Written, is_table
-from pipeline.tables.lines import Segment, check_folders, check_segments, lines_in, segments
+from pipeline.tables.lines import (
+    Segment,
+    check_folders,
+    check_segments,
+    ends_in,
+    lines_in,
+    segments,
+)
 from pipeline.tables.names import check_name
 
 _MIB: Final = 1 << 20
@@ -142,7 +149,10 @@ class _Ingest:
         while batch:
             try:
                 lines = lines_in(self._spark, batch)
-                number, written = self._kept.write(lines, [one.path for one in batch], self._shared)
+                ends = ends_in(self._spark, batch)
+                number, written = self._kept.write(
+                    lines, [one.path for one in batch], self._shared, ends
+                )
             except _OF_SPARK as error:
                 if self._over.is_set():
                     raise

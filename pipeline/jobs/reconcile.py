@@ -30,7 +30,7 @@ from pipeline.output import Output, output_options, progress, top
 from pipeline.session import SessionOptions, session_options, spark_session
 from pipeline.statement import Source, key_of, sign, source_of
 from pipeline.summary import Chart, Summary, Table
-from pipeline.tables.events import read_events
+from pipeline.tables.events import read_events, unended_runs
 from pipeline.transforms.reconcile import (
     Outcome,
     Reordered,
@@ -114,6 +114,9 @@ def run(
         output.write(counts(judged), "links")
         lying = [] if wanted.browse is None else _at_target(spark, judged, wanted.browse, output)
         agrees, summary = _summary(judged, by_link, missing, lying, wanted)
+        unended = unended_runs(spark, paths)
+        if unended:
+            summary = _with_unended(summary, unended)
         if output.report is not None:
             summary = replace(summary, tables=[*_drawn(judged), *summary.tables])
         return agrees, summary
@@ -391,6 +394,20 @@ def _summary(
             )
         )
     return agrees, Summary("Reconciliation of links", facts, [*tables, *lying])
+
+
+def _with_unended(summary: Summary, runs: Sequence[str]) -> Summary:
+    """Add the runs that did not end in order.
+
+    What is known to be missing of them is among the missing lines.
+    """
+    table = Table(
+        "Runs that did not end in order: lines of their last moment may be missing",
+        ("run",),
+        [(run,) for run in runs],
+    )
+    facts = {**summary.facts, "runs that did not end in order": len(runs)}
+    return replace(summary, facts=facts, tables=[*summary.tables, table])
 
 
 _MORE: Final = {

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from gateway.journal import runs
 from pipeline.errors import PipelineError
 from pipeline.tables.ingested import Ingested, between, is_table
-from pipeline.tables.lines import lines
+from pipeline.tables.lines import lines, segments, unended
 from pipeline.transforms import events as of_lines
 from pipeline.transforms.events import named, whole_lines
 from pipeline.transforms.line_bitmaps import seen_in
@@ -70,4 +72,42 @@ def read_events(
     frame = of_lines.unnamed_events(whole.dropDuplicates(["run", "line"]))
     if destinations:
         frame = frame.where(sql.col("destination").isin(list(destinations)))
-    return Events(named(between(frame, since, until)), seen_in(whole))
+    seen, left = seen_in(whole), _left(paths)
+    if left:
+        # As if they had their end lines already.
+        after = [(run, taken + 1) for run, taken in left.items()]
+        seen = seen.unionByName(seen_in(spark.createDataFrame(after, "run string, line bigint")))
+    return Events(named(between(frame, since, until)), seen)
+
+
+def unended_runs(spark: SparkSession, paths: Sequence[str]) -> list[str]:
+    """Return the runs that did not end in order.
+
+    Lines of their last moment may be missing.
+
+    :param paths: as of :func:`read_events`, which has read them.
+    """
+    tables = [Ingested(spark, path) for path in paths if is_table(spark, path)]
+    if tables:
+        return sorted(unended(path for table in tables for path in table.segments()))
+    ended = unended(one.path for one in segments(spark, paths))
+    return sorted(ended | _left(paths).keys())
+
+
+def _left(paths: Sequence[str]) -> dict[str, int]:
+    """Return the runs whose disk was full when they were killed, or still is.
+
+    They have no end line yet, and neither has one that could not write it when it stopped. Of
+    folders elsewhere nothing is known.
+
+    :returns: by run, the last line that it has taken.
+    """
+    found: dict[str, int] = {}
+    for path in paths:
+        try:
+            for run in runs.unended(Path(path)):
+                if run.lost and (run.stopped or run.closed):
+                    found[run.run] = max(run.taken, found.get(run.run, 0))
+        except OSError as error:
+            raise PipelineError(f"{error.filename}: {error.strerror or error}") from error
+    return found

@@ -37,7 +37,7 @@ from pipeline.tables.names import unfit
 from pipeline.tables.snapshot import Snapshot
 from pipeline.tables.storage import Location, literally
 from pipeline.transforms.events import is_damaged, unnamed_events, unnamed_schema, whole_lines
-from pipeline.transforms.line_bitmaps import lines_of, twice, unseen
+from pipeline.transforms.line_bitmaps import lines_of, seen_in, twice, unseen
 
 #: A row for each bucket of each run of a batch; one for each of its segments; and one without
 #: either for the batch itself, with the folder of its files and the number of its events.
@@ -218,7 +218,11 @@ class Ingested:
         return _with_day(reader.parquet(*map(literally, there)))
 
     def write(
-        self, lines: DataFrame, segments: Sequence[str], shared: int = 0
+        self,
+        lines: DataFrame,
+        segments: Sequence[str],
+        shared: int = 0,
+        ends: DataFrame | None = None,
     ) -> tuple[int, Written]:
         """Add the lines' events to the table as a batch, each event once.
 
@@ -227,6 +231,8 @@ class Ingested:
         :param lines: as :mod:`pipeline.tables.lines` reads them.
         :param segments: the paths of the segments with these lines.
         :param shared: as of :func:`directory`.
+        :param ends: those of the lines that are end lines of runs: they are in no event, and are
+            known in the table.
         :returns: the batch's number, and what it wrote.
         """
         damaged = Observation()
@@ -240,7 +246,8 @@ class Ingested:
             if surplus:
                 doubled += surplus
                 files = self._write_events(unnamed_events(unseen(whole_lines(lines), seen)), shared)
-            if self._commit(number, files, segments):
+            told = None if ends is None else seen_in(unseen(whole_lines(ends), seen))
+            if self._commit(number, files, segments, told):
                 return number, Written(files.rows, doubled, damaged.get["damaged"] or 0)
 
     def complete(self) -> int:
@@ -286,9 +293,13 @@ class Ingested:
         self._known.append(self._write_known(1, files, (), lines), (INGEST, 1))
         return files.rows
 
-    def _commit(self, number: int, files: Files, segments: Sequence[str]) -> bool:
+    def _commit(
+        self, number: int, files: Files, segments: Sequence[str], ends: DataFrame | None
+    ) -> bool:
         """Make what was written a batch. :returns: whether the number was free."""
-        lines = self._lines_in(files) if files.rows else None
+        lines = self._lines_in(files).select("run", "bucket", "lines") if files.rows else None
+        if ends is not None:
+            lines = ends if lines is None else lines.unionByName(ends)
         known = self._write_known(number, files, segments, lines)
         if not self._known.append(known, (INGEST, number)):
             return False

@@ -6,7 +6,7 @@ Owns how segments are found and read, and what is said where there are no segmen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from gateway.journal.schema import SEGMENT
+from gateway.journal.schema import END_SEGMENT, SEGMENT, segment_name, segment_of
 from pipeline.columns import LINES
 from pipeline.errors import PipelineError
 from pipeline.tables.storage import Location, literally
@@ -22,6 +22,9 @@ from pipeline.transforms.events import DAMAGED
 
 #: Only these are whole; what is being written has another ending.
 PATTERN: Final = "*" + SEGMENT
+
+
+_END: Final = segment_name("", END_SEGMENT)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,24 @@ def lines_in(spark: SparkSession, found: Sequence[Segment]) -> DataFrame:
     The frame fails, now or when it is computed, if one of them is gone.
     """
     return _parsed(spark.read.text([literally(one.path) for one in found]))
+
+
+def unended(paths: Iterable[str]) -> frozenset[str]:
+    """Return the runs that did not end in order, by the paths of all segments.
+
+    What they were told of last may be missing.
+    """
+    named = [segment_of(path.rpartition("/")[2]) for path in paths if path.endswith(_END)]
+    return frozenset(found[0] for found in named if found is not None)
+
+
+def ends_in(spark: SparkSession, found: Sequence[Segment]) -> DataFrame | None:
+    """Return the end lines of runs in these segments.
+
+    They are as :func:`lines_in` has them. They tell of no message, and are in no event.
+    """
+    ends = [one for one in found if one.path.endswith(_END)]
+    return lines_in(spark, ends) if ends else None
 
 
 def _parsed(texts: DataFrame) -> DataFrame:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from gateway.journal.holes import RunLines, Span, runs_of, span
+from gateway.journal.runs import unended
 from gateway.journal.schema import OPEN, segment_of
 
 #: Octets of segments that are read.
@@ -56,6 +58,7 @@ class Journey:
     :param read: those that were read to their end.
     :param open: a segment is being written, and may have later steps.
     :param oldest_ms: when the oldest that was read was written, 0 for none.
+    :param runs: what is there of the gateway's runs in the segments that were read.
     """
 
     steps: list[StepTold] = field(default_factory=list)
@@ -63,6 +66,7 @@ class Journey:
     read: int = 0
     open: bool = False
     oldest_ms: int = 0
+    runs: list[RunLines] = field(default_factory=list)
 
 
 def read_journey(folder: Path, id: str, seconds: float, most: int = MOST_OCTETS) -> Journey:
@@ -74,7 +78,9 @@ def read_journey(folder: Path, id: str, seconds: float, most: int = MOST_OCTETS)
     """
     journey = Journey()
     found = []
+    spans: list[Span] = []
     try:
+        left = unended(folder)
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(OPEN):
@@ -91,25 +97,32 @@ def read_journey(folder: Path, id: str, seconds: float, most: int = MOST_OCTETS)
             break
         most -= size
         try:
-            whole = _read(folder / name, id, journey, until)
+            whole = _read(folder / name, id, journey, until, spans)
         except OSError:
             continue
         if not whole:
             break
         journey.read += 1
         journey.oldest_ms = int(changed * 1000)
+    journey.runs = runs_of(spans, left)
     journey.steps.sort(key=lambda told: told.time_ms)
     del journey.steps[:-_MOST_STEPS]
     return journey
 
 
-def _read(path: Path, id: str, journey: Journey, until: float) -> bool:
-    """Read one segment. :returns: whether there was time for all of it."""
+def _read(path: Path, id: str, journey: Journey, until: float, spans: list[Span]) -> bool:
+    """Read one segment, and add its span.
+
+    :returns: whether there was time for all of it.
+    """
     prefix, number = _parted(id)
     quoted = json.dumps(id).encode()
     begins = None if number is None else b'"prefix":' + json.dumps(prefix).encode()
+    first = last = b""
+    count = 0
     with path.open("rb") as file:
         while lines := file.readlines(_BLOCK):
+            first, last, count = first or lines[0], lines[-1], count + len(lines)
             for line in lines:
                 if quoted in line or (
                     begins is not None
@@ -121,6 +134,9 @@ def _read(path: Path, id: str, journey: Journey, until: float) -> bool:
             if time.monotonic() > until:
                 return False
             time.sleep(_BREATH_S)
+    named = segment_of(path.name)
+    if named is not None and (found := span(*named, first, last, count)) is not None:
+        spans.append(found)
     return True
 
 

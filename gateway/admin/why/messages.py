@@ -350,9 +350,16 @@ def unknown_of_journal(journey: Journey, standing: JournalStanding, age_s: float
         texts.append(
             f"Of {counted(journey.segments, 'segment')} of the journal the newest {journey.read} were read, back to {moment(journey.oldest_ms)}: the rest would take too long. The pipeline reads all of them."
         )
-    if standing.lost:
+    # What this run has lost is noted among those that have not ended, too.
+    lost = sum(run.missing for run in journey.runs if not run.open) + max(
+        standing.lost, sum(run.missing for run in journey.runs if run.open)
+    )
+    if lost:
+        texts.append(f"{counted(lost, 'line')} of the journal {some(lost, 'was', 'were')} lost.")
+    killed = sum(run.killed for run in journey.runs)
+    if killed:
         texts.append(
-            f"{counted(standing.lost, 'line')} of the journal {some(standing.lost, 'was', 'were')} lost."
+            f"{counted(killed, 'run')} of the gateway {some(killed, 'was', 'were')} killed in the time that was read: steps of the moment before may be missing."
         )
     return texts
 

@@ -21,6 +21,9 @@ from gateway.admin.why.messages import UNUSED, journey_causes, unknown_of_journa
 from gateway.admin.why.names import nearness, temporary_name
 from gateway.admin.why.selectors import Miss, misses
 from gateway.journal.journal import JournalStanding
+from gateway.journal.lines import Lines
+from gateway.journal.runs import Runs, end_left
+from gateway.journal.schema import segment_name
 from gateway.messaging.destination import Queue
 from gateway.messaging.message import BodyType, Headers, Message
 from gateway.messaging.selector.selector import parse
@@ -336,3 +339,23 @@ def test_what_the_journal_cannot_say_is_said(tmp_path: Path, level: str, said: s
     )
     assert said in " ".join(texts)
     assert bool(texts) is bool(said)
+
+
+def test_lines_that_were_lost_and_runs_that_were_killed_are_said(tmp_path: Path) -> None:
+    made = Lines("run", "test")
+    fields = {"time": 1_000_000, "steps": ["produced"], "ids": ["ID-x-1"]}
+    lines = [made.line(number, fields) for number in (1, 2, 5)]
+    (tmp_path / segment_name("run", 1)).write_bytes(b"".join(lines))
+    Runs(tmp_path, "run", "test").note(7, 4)
+    assert len(list(end_left(tmp_path))) == 1
+    journey = read_journey(tmp_path, "ID-x-1", 2)
+    assert len(journey.steps) == 3
+    assert unknown_of_journal(journey, JournalStanding("all", 0, 0, 0, False), 60) == [
+        "4 lines of the journal were lost.",
+        "1 run of the gateway was killed in the time that was read: steps of the moment before may be missing.",
+    ]
+    # What this run has lost is noted beside it, and counts once.
+    Runs(tmp_path, "run2", "test").note(3, 2)
+    journey = read_journey(tmp_path, "ID-x-1", 2)
+    [lost, _] = unknown_of_journal(journey, JournalStanding("all", 0, 0, 2, True), 60)
+    assert lost == "6 lines of the journal were lost."

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway.journal.schema import FIELDS, OPEN, VERSION, Step, segment_of
+from gateway.journal.chain import CHAIN
+from gateway.journal.runs import RUNS
+from gateway.journal.schema import FIELDS, OPEN, RUN_ENDED, VERSION, Step, segment_of
 
 Line = dict[str, Any]
 _NAMES = {field.name for field in FIELDS}
@@ -27,7 +29,11 @@ def lines_of(folder: Path) -> list[Line]:
 
     :raises AssertionError: one is not as the format says.
     """
-    names = sorted(path.name for path in folder.iterdir() if not path.name.endswith(OPEN))
+    names = sorted(
+        path.name
+        for path in folder.iterdir()
+        if not path.name.endswith(OPEN) and path.name not in (CHAIN, RUNS)
+    )
     assert all(segment_of(name) for name in names), names
     lines = []
     for name in names:
@@ -56,6 +62,8 @@ def events_of(lines: Iterable[Line]) -> list[Event]:
     """Every step of every message, in order."""
     found = []
     for line in lines:
+        if line["steps"] == [RUN_ENDED]:
+            continue
         ids = ids_of(line)
         assert all(step in set(Step) for step in line["steps"])
         for name in ("sizes", "attempts", "timestamps", "headers", "bodies", "body_types"):

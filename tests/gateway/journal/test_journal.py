@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, cast
@@ -37,7 +38,7 @@ async def test_what_was_taken_is_with_the_kernel_when_it_says_so(tmp_path: Path)
     journal.add({"steps": ("sent",), "ids": ["a"]})
     journal.add({"steps": ("arrived",), "ids": ["a"], "time": 7})
     await journal.written()
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.open")
     assert path.name.endswith(OPEN)
     assert journal.standing() == JournalStanding("all", 2, path.stat().st_size, 0, False)
     await journal.close()
@@ -68,7 +69,7 @@ async def test_nobody_waits_for_a_journal_that_has_stopped_or_is_closed(tmp_path
     folder.mkdir()
     journal = opened(folder)
     await journal.written()
-    folder.rmdir()
+    shutil.rmtree(folder)
     journal.add({"steps": ("sent",), "ids": ["a"]})
     await journal.written()
     assert journal.standing() == JournalStanding("all", 0, 0, 1, True)
