@@ -118,6 +118,7 @@ ROOMS: Mapping[str, Room] = {
             "gateway.messaging",
             # A statement says of which journal it is.
             "gateway.journal.chain",
+            "gateway.journal.runs",
             "gateway.journal.schema",
             "gateway.stomp.brokers",
             "gateway.stomp.wire",
