@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import costs, pairs
+from benchmarks import costs, pairs, processor
 from benchmarks.cell import Row
 from benchmarks.measurement import Measurement
 from benchmarks.results import RowResult
@@ -56,15 +56,28 @@ def test_an_unknown_cell_is_refused_with_those_that_exist(
     assert "backlog-persistent, link-within" in told.replace("request-reply-10, ", "")
 
 
+def test_an_interval_holds_what_two_starts_differ_by() -> None:
+    """Many pairs of one start make it no narrower than the starts allow."""
+    alike = processor.estimate([[(1.0, 1.01)] * 50, [(2.0, 2.02)] * 50])
+    assert (alike.ratio, alike.low, alike.high) == pytest.approx((1.01, 1.01, 1.01))
+    assert (alike.old, alike.pairs) == (1.5, 100)
+    apart = processor.estimate([[(1.0, 1.0)] * 50, [(1.0, 1.04)] * 50, [(1.0, 1.02)] * 50])
+    assert (apart.ratio, apart.low, apart.high) == pytest.approx((1.02, 1.0, 1.04))
+    noisy = [[(1.0, 1.01 + 0.1 * (-1) ** number) for number in range(101)] for _ in range(8)]
+    found = processor.estimate(noisy)
+    assert found.low < 1.01 < found.high
+    with pytest.raises(ValueError, match="no pair"):
+        processor.estimate([[]])
+
+
 @pytest.mark.long
 def test_a_setting_is_measured_beside_the_same_without_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = ["tracing", "--path", str(ROOT), "--only", "auto-constant", "--pairs", "1"]
-    quick = ["--seconds", "0.3", "--warm-up", "1.5", "--bound", "100000"]
-    assert costs.main([*arguments, *quick]) == 0
+    arguments = ["tracing", "--path", str(ROOT), "--only", "auto-constant", "--pairs", "2"]
+    assert costs.main([*arguments, "--starts", "2", "--bound", "100000"]) == 0
     told = capfd.readouterr().out
-    assert "rate/s" in told
+    assert re.search(r"auto-constant .* µs/msg +[-+][0-9.]+ % \(.* to .* %\), 4 pairs", told)
     requests = re.search(r"(\d+) requests with (\d+) octets came", told)
     assert requests is not None
     assert int(requests[1]) > 0
