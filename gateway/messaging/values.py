@@ -95,7 +95,18 @@ def text_of(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, bytes):
         return value.hex()
-    return str(value)
+    return _shortest(value) if isinstance(value, Float) else str(value)
+
+
+def _shortest(value: Float) -> str:
+    """Return the fewest digits that are this ``float`` and no other."""
+    try:
+        octets = struct.pack(">f", value)
+    except OverflowError:
+        return str(value)
+    texts = (f"{value:.{digits}g}" for digits in range(6, 9))
+    found = (text for text in texts if struct.pack(">f", float(text)) == octets)
+    return repr(float(next(found, f"{value:.9g}")))
 
 
 class MalformedValues(MessagingError):

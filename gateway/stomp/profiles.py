@@ -130,6 +130,7 @@ class Profile:
     Frames:
 
     :param leniency: what is taken beyond STOMP.
+    :param longest_command: octets of a command line that is read, whatever it says.
     :param read: headers of SEND by whose values this profile goes, and others do not.
     """
 
@@ -183,6 +184,7 @@ class Profile:
     fatal: frozenset[Refusal] = frozenset()
     wording: Wording = OWN
     leniency: Leniency = STRICT
+    longest_command: int = 32
     read: frozenset[str] = frozenset()
 
     def varying(self, name: str) -> Varying:
@@ -254,6 +256,7 @@ ACTIVEMQ: Final = Profile(
         any_command=True,
         nul_in_command=True,
     ),
+    longest_command=1024,
     read=frozenset(("amq-msg-type", "transformation")),
     session="ID:",
     tells_requests=True,

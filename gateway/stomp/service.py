@@ -352,9 +352,7 @@ class StompFactory(ServerFactory):
             counters=counters,
             wheel=self.wheel,
             parser=self._parser_for(session_options.profile),
-            limits=_limits(
-                options, options.header_block, options.body, options.body + options.header_block
-            ),
+            limits=self._limits_of(session_options.profile),
             admission=self.admission,
             session_for=partial(self._session_for, session_options),
         )
@@ -382,6 +380,7 @@ class StompFactory(ServerFactory):
                 shared,
                 session_for=partial(self._session_for, options),
                 parser=self._parser_for(listener.profile),
+                limits=self._limits_of(listener.profile),
             )
         if listener.websocket is None:
             return StompConnection(shared, *came)
@@ -397,8 +396,15 @@ class StompFactory(ServerFactory):
     def _parser_for(self, profile: Profile) -> Callable[[], FrameParser]:
         """Return what makes parsers for clients with these habits."""
         small = self._options.connect_frame
-        limits = _limits(self._options, small, small, small)
+        limits = _limits(self._options, profile, small, small, small)
         return partial(FrameParser, limits, rule=profile.varying, leniency=profile.leniency)
+
+    def _limits_of(self, profile: Profile) -> Limits:
+        """Return the limits of frames from CONNECTED on."""
+        options = self._options
+        most = options.header_block + options.body
+        frame = most if options.frame < 0 else min(options.frame, most)
+        return _limits(options, profile, options.header_block, options.body, frame)
 
     def _session_for(
         self, options: SessionOptions, connection: StompConnection, port: int
@@ -447,8 +453,11 @@ class _Listening(ServerFactory):
         return self._factory.connection(addr, self._listener)
 
 
-def _limits(options: TransportOptions, header_block: int, body: int, frame: int) -> Limits:
+def _limits(
+    options: TransportOptions, profile: Profile, header_block: int, body: int, frame: int
+) -> Limits:
     return Limits(
+        command_length=profile.longest_command,
         header_count=options.header_count,
         header_line=options.header_line,
         header_lines=max(Limits().header_lines, options.header_count),

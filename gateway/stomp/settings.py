@@ -137,6 +137,12 @@ CONNECT_FRAME: Final = Setting(
     64 * 1024,
     "Largest frame before CONNECTED",
 )
+FRAME: Final = Setting(
+    "imq.bridge.stomp.limit.frame",
+    Octets(minimum=512),
+    -1,
+    "Largest frame, from its command to the NUL at its end; -1 is what its headers and its body may have together",
+)
 BODY: Final = Setting(
     "imq.bridge.stomp.limit.body",
     Octets(unlimited=False),
@@ -247,6 +253,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     HEARTBEAT_TOLERANCE,
     CONNECT_TIMEOUT,
     CONNECT_FRAME,
+    FRAME,
     BODY,
     HEADER_COUNT,
     HEADER_LINE,
@@ -294,6 +301,7 @@ class TransportOptions:
     connect_timeout_s: int = CONNECT_TIMEOUT.default
     heartbeat_tolerance: float = HEARTBEAT_TOLERANCE.default
     connect_frame: int = CONNECT_FRAME.default
+    frame: int = FRAME.default
     body: int = BODY.default
     header_count: int = HEADER_COUNT.default
     header_line: int = HEADER_LINE.default
@@ -388,6 +396,7 @@ class StompOptions:
             connect_timeout_s=settings[CONNECT_TIMEOUT],
             heartbeat_tolerance=settings[HEARTBEAT_TOLERANCE],
             connect_frame=settings[CONNECT_FRAME],
+            frame=settings[FRAME],
             body=settings[BODY],
             header_count=settings[HEADER_COUNT],
             header_line=settings[HEADER_LINE],

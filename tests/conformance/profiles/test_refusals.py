@@ -198,7 +198,7 @@ def test_without_virtual_hosts_any_is_taken(dial: Callable[[str], Client]) -> No
         ("WRONG\n\n\0", "Unknown STOMP action: WRONG"),
         ("RECEIPT\nreceipt-id:1\n\n\0", "Unknown STOMP action: RECEIPT"),
         ("CONNECT\n\n\0", "Already connected."),
-        ("W" * 1000 + "\n\n\0", "The maximum command length was exceeded"),
+        ("W" * 1025 + "\n\n\0", "The maximum command length was exceeded"),
         (f"SEND\nlong:{'x' * 20_000}\n\n\0", "The maximum header length was exceeded"),
         (
             "SEND\n" + "".join([f"k{number}:v\n" for number in range(1_100)]) + "\n\0",

@@ -5,6 +5,8 @@ with its place.
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.messaging.values import (
     Byte,
@@ -21,6 +23,7 @@ from gateway.messaging.values import (
     encode_properties,
     encode_stream,
     encode_value,
+    text_of,
 )
 
 ALL: list[Value] = [
@@ -146,6 +149,30 @@ def test_octets_that_are_no_properties_are_refused_with_the_place(
     with pytest.raises(MalformedValues, match=reason) as caught:
         decode_properties(bytes.fromhex(octets))
     assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (2.1, "2.1"),
+        (6.0, "6.0"),
+        (0.1, "0.1"),
+        (16777216.0, "16777216.0"),
+        (1e39, "1e+39"),
+        (float("-inf"), "-inf"),
+    ],
+)
+def test_a_float_is_shown_by_the_digits_that_tell_it_from_others(number: float, text: str) -> None:
+    assert text_of(Float(number)) == text
+    if abs(number) < 3.4e38:
+        [back] = decode_stream(encode_stream([Float(number)]))
+        assert text_of(back) == text
+        assert encode_stream([Float(text)]) == encode_stream([Float(number)])
+
+
+@given(st.floats(width=32, allow_nan=False))
+def test_each_float_is_shown_as_no_other(number: float) -> None:
+    assert encode_stream([Float(text_of(Float(number)))]) == encode_stream([Float(number)])
 
 
 def test_every_truncation_is_refused() -> None:
