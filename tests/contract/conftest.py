@@ -18,6 +18,7 @@ from tests.contract.backends.embedded import EmbeddedMemory, EmbeddedSqlite
 from tests.contract.backends.front import Held, SharedJMS
 from tests.contract.backends.jms import JMS
 from tests.contract.backends.jms_xa import JMSXA
+from tests.contract.backends.rhea import AmqpRhea
 from tests.contract.backends.stomp import StompActiveMQ, StompGateway, StompRabbitMQ
 from tests.contract.contracts import ARRANGED
 from tests.contract.driving import Client, Seam
@@ -33,6 +34,7 @@ BACKENDS: tuple[type[Backend], ...] = (
     StompActiveMQ,
     StompRabbitMQ,
     AmqpRabbitMQ,
+    AmqpRhea,
 )
 
 clock: Any = reactor

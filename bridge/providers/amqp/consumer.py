@@ -530,6 +530,7 @@ class AmqpConsumer:
                     self._count(-self._buffered)
                     self._link.channel.close()
                 else:
+                    self._link.take_back()
                     self._give_back()
                     self._link.close(detach=self.spec.durable_name is not None)
             self.session.forget(self)

@@ -126,7 +126,8 @@ class ReceiverLink(Link):
     @property
     def credit(self) -> int:
         """How many messages the broker may send."""
-        return 0 if self.engine is None else max(0, self.engine.credit)
+        # The engine counts those that were not read as well.
+        return 0 if self.engine is None else max(0, self.engine.credit - self.engine.queued)
 
     @property
     def unread(self) -> int:
@@ -150,10 +151,21 @@ class ReceiverLink(Link):
         if not self.open:
             return
         if not self._drains and self.credit:
-            self.engine.flow(-self.credit)
-            self.wire.wake()
+            self.take_back()
         elif more or (self.credit and not self.draining):
             self.engine.drain(more)
+            self.wire.wake()
+
+    def take_back(self) -> None:
+        """Take credit back and wait for no answer.
+
+        What is on its way still arrives. The broker knows it before outcomes that are given from
+        here on, and so does not send here what they give back to it.
+        """
+        if self.open and self.credit:
+            self.engine.drain_mode = False
+            self.engine.flow(-self.credit)
+            self.wire.produce()
             self.wire.wake()
 
     def flowed(self) -> None:

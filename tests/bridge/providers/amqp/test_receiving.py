@@ -179,6 +179,23 @@ async def test_what_came_for_a_stopped_consumer_is_released(meet: Meet) -> None:
 
 
 @on_reactor
+async def test_a_closed_consumer_takes_its_credit_back_before_its_messages(meet: Meet) -> None:
+    # A broker would send them here again, as this link may be next.
+    peer, client = meet()
+    session = (await client.connect()).session(Mode.CLIENT)
+    consumer = session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
+    consumer.grant(5)
+    consumer.start()
+    await until(lambda: (5, False) in peer.flows)
+    peer.deliver("1", "d1")
+    await until(lambda: len(client.texts) == 1)
+    consumer.close()
+    assert await client.answered(session.completion) is WELL
+    assert peer.outcomes == [("d1", MODIFIED, None)]
+    assert peer.flows[-1] == (0, False)
+
+
+@on_reactor
 async def test_a_browser_copies_and_is_told_the_end(meet: Meet) -> None:
     peer, client = meet()
     session = (await client.connect()).session(Mode.AUTO)
