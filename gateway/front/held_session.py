@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 from gateway.front.refusals import GoneBack, RolledBack
 from gateway.front.scheduler import Scheduler
+from gateway.front.unanswered import SETTLED, Asked, Entry, Sent, Settled
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.inflight import InFlight
@@ -48,33 +49,6 @@ class Held(Protocol):
         """Lose the connection."""
 
 
-class _Asked:
-    """A completion, a commit or a rollback that was not answered.
-
-    :param done: who is told; None: only this session wants to know.
-    """
-
-    __slots__ = ("answer", "done", "error", "judged", "what")
-
-    def __init__(self, what: str, done: Done | None) -> None:
-        self.what = what
-        self.done = done
-        #: What the broker has said: an error, or None for success; nothing yet.
-        self.answer: tuple[MessagingError | None] | None = None
-        #: It is known whether an answer was the beginning of a loss.
-        self.judged = False
-        #: What failed before it, and was told to this session alone.
-        self.error: MessagingError | None = None
-
-
-class _Settled:
-    """In the order of what was asked: deliveries were settled."""
-
-
-_SETTLED: Final = _Settled()
-_Entry: TypeAlias = "Sequence[Message] | _Asked | _Settled"
-
-
 class HeldSession:
     """One session. Made by its connection."""
 
@@ -86,7 +60,7 @@ class HeldSession:
         self._consumers: Final[dict[HeldConsumer, None]] = {}
         #: What was asked and is not answered, in order. Of messages that were sent to a broker that
         #: is not waited for, only that there were some.
-        self._asked: Final[deque[_Entry]] = deque()
+        self._asked: Final[deque[Entry]] = deque()
         #: Why the open transaction can only be rolled back.
         self._broken: MessagingError | None = None
         #: The last that was settled had gone back to the broker.
@@ -115,10 +89,10 @@ class HeldSession:
         asked = list(self._asked)
         self._asked.clear()
         for entry in asked:
-            if isinstance(entry, _Asked):
+            if isinstance(entry, Asked):
                 self._ask(entry)
-            elif not isinstance(entry, _Settled):
-                self.send(entry)
+            elif isinstance(entry, Sent):
+                self.send(entry.again(self._clock.seconds()))
         if self._resume:
             inner.on_writable(self._writable_again)
 
@@ -131,11 +105,11 @@ class HeldSession:
         self._asked.clear()
         settled = False
         for entry in asked:
-            if isinstance(entry, _Asked):
+            if isinstance(entry, Asked):
                 entry.answer = None
-            if isinstance(entry, _Settled):
+            if isinstance(entry, Settled):
                 settled = True
-            elif not isinstance(entry, _Asked):
+            elif not isinstance(entry, Asked):
                 if self.mode is not Mode.TRANSACTED:
                     self._asked.append(entry)
             elif entry.what == "rollback":
@@ -158,12 +132,12 @@ class HeldSession:
         for entry in self._ended():
             self._tell_later(entry, error)
 
-    def _ended(self) -> list[_Asked]:
+    def _ended(self) -> list[Asked]:
         """Return what will not be answered any more."""
         self._closed = True
         self._consumers.clear()
         self._resume.clear()
-        asked = [entry for entry in self._asked if isinstance(entry, _Asked)]
+        asked = [entry for entry in self._asked if isinstance(entry, Asked)]
         self._asked.clear()
         return asked
 
@@ -172,7 +146,7 @@ class HeldSession:
         """Whether something was asked, and the broker has answered nothing since."""
         return bool(self._asked) and not self._progress
 
-    def _tell_later(self, entry: _Asked, error: MessagingError | None) -> None:
+    def _tell_later(self, entry: Asked, error: MessagingError | None) -> None:
         if entry.done is not None:
             self._clock.callLater(0, entry.done, entry.error or error)
 
@@ -193,7 +167,7 @@ class HeldSession:
             if transacted:
                 return
         again = self.inner is None or self.connection.waits_for_broker
-        self._asked.append(messages if again else ())
+        self._asked.append(Sent(messages if again else (), self._clock.seconds()))
         if not self._looking and not transacted:
             self._looking = True
             self._clock.callLater(0, self._look)
@@ -204,13 +178,13 @@ class HeldSession:
         if self._closed or self.inner is None:
             return
         for entry in reversed(self._asked):
-            if isinstance(entry, _Asked):
+            if isinstance(entry, Asked):
                 if entry.done is None:
                     # Once it is answered.
                     return
                 break
-            if not isinstance(entry, _Settled):
-                self._ask(_Asked("completion", None))
+            if not isinstance(entry, Settled):
+                self._ask(Asked("completion", None))
                 return
 
     def writable(self) -> bool:
@@ -254,9 +228,9 @@ class HeldSession:
         if self.mode is Mode.TRANSACTED:
             self._touched = True
         elif self.connection.waits_for_broker and (
-            not self._asked or self._asked[-1] is not _SETTLED
+            not self._asked or self._asked[-1] is not SETTLED
         ):
-            self._asked.append(_SETTLED)
+            self._asked.append(SETTLED)
 
     def settled_in_vain(self) -> None:
         """A delivery was settled that the broker has taken back."""
@@ -269,7 +243,7 @@ class HeldSession:
 
     def completion(self, done: Done) -> None:
         self._check_open()
-        entry = _Asked("completion", done)
+        entry = Asked("completion", done)
         if self._in_vain:
             self._in_vain = False
             entry.error = GoneBack()
@@ -281,10 +255,10 @@ class HeldSession:
         if broken is not None:
             if self.inner is not None:
                 # What came of it after the loss.
-                self._ask(_Asked("rollback", None))
-            self._tell_later(_Asked("commit", done), RolledBack(broken))
+                self._ask(Asked("rollback", None))
+            self._tell_later(Asked("commit", done), RolledBack(broken))
             return
-        self._answer(_Asked("commit", done))
+        self._answer(Asked("commit", done))
 
     def rollback(self, done: Done) -> None:
         self._check_open()
@@ -293,12 +267,12 @@ class HeldSession:
             # What was to be done in the transaction is not asked at all.
             while self._asked:
                 entry = self._asked.pop()
-                if isinstance(entry, _Asked):
+                if isinstance(entry, Asked):
                     if entry.what != "completion":
                         self._asked.append(entry)
                         break
                     self._tell_later(entry, None)
-        self._answer(_Asked("rollback", done))
+        self._answer(Asked("rollback", done))
 
     def recover(self) -> None:
         self._check_open()
@@ -315,7 +289,7 @@ class HeldSession:
         if self.inner is not None:
             self.inner.close()
             return
-        kept = all(isinstance(entry, _Asked) for entry in self._asked)
+        kept = all(isinstance(entry, Asked) for entry in self._asked)
         for entry in self._ended():
             # Its consumers are closed, so there is nothing left to do for them.
             unasked = kept and entry.what == "completion"
@@ -323,13 +297,13 @@ class HeldSession:
                 entry, None if unasked else ProviderUnavailable("the session is closed")
             )
 
-    def _answer(self, entry: _Asked) -> None:
+    def _answer(self, entry: Asked) -> None:
         if self.inner is None:
             self._asked.append(entry)
         else:
             self._ask(entry)
 
-    def _ask(self, entry: _Asked) -> None:
+    def _ask(self, entry: Asked) -> None:
         inner = self.inner
         assert inner is not None
         self._asked.append(entry)
@@ -340,7 +314,7 @@ class HeldSession:
         }[entry.what]
         ask(lambda error: self._answered(inner, entry, error))
 
-    def _answered(self, inner: Session, entry: _Asked, error: MessagingError | None) -> None:
+    def _answered(self, inner: Session, entry: Asked, error: MessagingError | None) -> None:
         if inner is self.inner and entry in self._asked:
             entry.answer = (error,)
             self._give(inner)
@@ -352,7 +326,7 @@ class HeldSession:
         next. Without one it is a refusal like others.
         """
         while self.inner is inner:
-            entry = next((each for each in self._asked if isinstance(each, _Asked)), None)
+            entry = next((each for each in self._asked if isinstance(each, Asked)), None)
             if entry is None or entry.answer is None:
                 return
             [error] = entry.answer
@@ -375,7 +349,7 @@ class HeldSession:
                 self._looking = True
                 self._clock.callLater(0, self._look)
 
-    def _judge(self, inner: Session, entry: _Asked) -> None:
+    def _judge(self, inner: Session, entry: Asked) -> None:
         if self.inner is inner and entry.answer is not None:
             entry.judged = True
             self._give(inner)
@@ -383,7 +357,7 @@ class HeldSession:
     def _tell(self, error: MessagingError) -> None:
         """Tell the next who has asked, or else end the connection."""
         for entry in self._asked:
-            if isinstance(entry, _Asked) and entry.done is not None:
+            if isinstance(entry, Asked) and entry.done is not None:
                 entry.error = entry.error or error
                 return
         self.connection.fail(error)

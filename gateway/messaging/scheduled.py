@@ -109,6 +109,23 @@ def read(properties: Mapping[str, Value]) -> Scheduling:
     return Scheduling(_number(properties, DELAY, 0, MOST_MS), period, repeat, cron, time)
 
 
+def delay_left(properties: Mapping[str, Value], waited_ms: int) -> int | None:
+    """Return what is left of a message's delay when it is sent late.
+
+    At least 1, as a delay of 0 would be one of ``PERIOD`` milliseconds.
+
+    :param waited_ms: for how long it has waited.
+    :returns: milliseconds until the first delivery, as :data:`DELAY` has them; None where waiting
+        changes nothing: a point in time says when it is due, or ``CRON``, or nothing does.
+    :raises InvalidSchedule: a value cannot be read.
+    """
+    schedule = read(properties)
+    delay = schedule.delay or schedule.period
+    if schedule.cron is not None or schedule.time or not delay:
+        return None
+    return max(1, delay - waited_ms)
+
+
 def _number(properties: Mapping[str, Value], name: str, low: int, high: int) -> int:
     given = properties.get(name)
     if given is None:
