@@ -14,13 +14,11 @@ from typing import Final, NoReturn
 from urllib.parse import quote, unquote
 
 from gateway.messaging.destination import Destination, Kind
+from gateway.stomp.brokers import DIRECT, FANNED, KEYLESS, exchange_of
 from gateway.stomp.destinations import LocalTemporary, Source, from_hash
 from gateway.stomp.refusals import CommandRefused, Refusal
 
 _FORMS: Final = "/temp-queue, /exchange, /topic, /queue, /amq/queue, /reply-queue/"
-_DIRECT: Final = "amq.direct."
-#: Exchanges that ignore the key.
-_FANNED: Final = ("amq.fanout", "amq.headers")
 #: What RabbitMQ writes as it is in the names of MESSAGE.
 _UNQUOTED: Final = " !\"#$&'()*+,:;<=>?@[\\]^`{|}~"
 
@@ -64,13 +62,12 @@ class RabbitMQNames:
         name = destination.name
         if destination.kind is Kind.QUEUE:
             return f"/queue/{_quoted(name)}"
-        if name.startswith(_DIRECT):
-            return f"/exchange/amq.direct/{_quoted(name[len(_DIRECT) :])}"
-        for fanned in _FANNED:
-            if name.startswith(f"{fanned}."):
-                key = name[len(fanned) + 1 :]
-                return f"/exchange/{fanned}" + (f"/{_quoted(key)}" if key != _KEYLESS else "")
-        return f"/topic/{_quoted(name)}"
+        found = exchange_of(name)
+        if found is None:
+            return f"/topic/{_quoted(name)}"
+        exchange, key = found
+        keyless = exchange in FANNED and key == KEYLESS
+        return f"/exchange/{exchange}" + ("" if keyless else f"/{_quoted(key)}")
 
     def reply(self, destination: Destination) -> str:
         """Return what ``reply-to`` of MESSAGE says."""
@@ -90,14 +87,10 @@ class RabbitMQNames:
                 f"'{destination.name[:200]}' has wildcards, which are for topics: expected the name of one queue\n",
                 summary="Invalid destination",
             )
-        for fanned in _FANNED:
+        for fanned in FANNED:
             if destination.kind is Kind.TOPIC and destination.name.startswith(f"{fanned}."):
                 return Source(Destination(Kind.TOPIC, f"{fanned}.>"))
         return from_hash(destination) if destination.kind is Kind.TOPIC else Source(destination)
-
-
-#: Stands for no key, as a name has at least one level.
-_KEYLESS: Final = "none"
 
 
 def _exchange(rest: str) -> Destination:
@@ -106,12 +99,12 @@ def _exchange(rest: str) -> Destination:
     if not 1 <= len(parts) <= 2 or not parts[0]:
         _invalid(rest, "exchange")
     name, key = unquote(parts[0]), unquote(parts[1]) if len(parts) == 2 else ""
-    if name in _FANNED:
+    if name in FANNED:
         # The key means nothing to them.
         key = "" if {"*", "#", ">"} & set(key.split(".")) else key
-        return Destination(Kind.TOPIC, f"{name}.{key or _KEYLESS}")
-    if name == "amq.direct" and not {"*", "#", ">"} & set(key.split(".")):
-        return Destination(Kind.TOPIC, f"{_DIRECT}{key or _KEYLESS}")
+        return Destination(Kind.TOPIC, f"{name}.{key or KEYLESS}")
+    if name == DIRECT and not {"*", "#", ">"} & set(key.split(".")):
+        return Destination(Kind.TOPIC, f"{DIRECT}.{key or KEYLESS}")
     if name == "amq.topic" and key:
         return Destination(Kind.TOPIC, _wild(key))
     raise CommandRefused(

@@ -44,7 +44,7 @@ from gateway.messaging.errors import (
 from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
 from gateway.messaging.selector.selector import parse as parse_selector
-from gateway.stomp.brokers import stands_for_exchange
+from gateway.stomp.brokers import exchange_of
 
 #: Bytes of messages that wait for credit from which on a session is not writable.
 _MOST_QUEUED: Final = 1_048_576
@@ -297,7 +297,7 @@ class AmqpSession:
             connection.for_clients
             and connection.peer.has_exchanges
             and destination.kind is Kind.TOPIC
-            and stands_for_exchange(destination.name)
+            and exchange_of(destination.name) is not None
         ):
             raise NotSupported("exchanges")
 

@@ -28,10 +28,11 @@ from bridge.providers.stomp.transaction import Transaction
 from bridge.providers.stomp.window import Window
 from bridge.providers.wildcards import covers, is_wild
 from gateway.messaging.dead import DeadReason
-from gateway.messaging.destination import Kind
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, Session
+from gateway.stomp.brokers import KEYLESS, exchange_of
 
 #: Bytes of memory of a message's objects, and of those of one of its headers, besides the bytes of
 #: both.
@@ -78,15 +79,18 @@ class StompConsumer:
         self._failed = failed
         self._connection = connection
         self._dialect = connection.dialect
-        queue = spec.destination.kind is Kind.QUEUE
+        queue, name = spec.destination.kind is Kind.QUEUE, spec.destination.name
         #: Others may get what it does not.
         self._shared = queue and not spec.browse and not spec.exclusive
-        #: What the broker may send more than. If ``a`` is covered by ``a.>``, it sends no more.
-        self._pattern = (
-            spec.destination.name
-            if not queue and is_wild(spec.destination.name) and not spec.none_or_more
-            else None
-        )
+        exchange = exchange_of(name) if self._dialect.has_exchanges and not queue else None
+        #: What the broker may send more than. If ``a`` is covered by ``a.>``, it sends no more. To an
+        #: exchange others may be bound, so that messages of any come.
+        exact = not queue and is_wild(name) and not spec.none_or_more and exchange is None
+        self._pattern = name if exact else None
+        #: Where messages are from whose own destination has no name here.
+        self._named = spec.destination
+        if exchange is not None and is_wild(name):
+            self._named = Destination(Kind.TOPIC, f"{exchange[0]}.{KEYLESS}")
         self._filters_own = spec.no_local and not self._dialect.no_local
         self._redelivery: Redelivery[Delivery] = Redelivery(
             connection.clock.callLater,
@@ -191,9 +195,8 @@ class StompConsumer:
         if headers.get("browser") == "end":
             self._browsed = True
         else:
-            destination = self.spec.destination
             message, attempts, origin = from_headers(
-                headers, frame.body, self._dialect, destination.kind, destination
+                headers, frame.body, self._dialect, self._named.kind, self._named
             )
             if self._attempted and message.message_id in self._attempted:
                 attempts = max(attempts, 2)

@@ -23,9 +23,13 @@ from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 from gateway.stomp.brokers import (
+    DIRECT,
+    FANNED,
+    KEYLESS,
     SCHEDULES,
     Dialect,
     Wildcards,
+    exchange_of,
     with_slashes,
     with_slashes_escaped,
 )
@@ -85,6 +89,7 @@ _RESERVED_WITH_SCHEDULES: Final = RESERVED | SCHEDULES
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
 _NUMBERS: Final = "0123456789"
 _PREFIXES: Final = {Kind.QUEUE: "/queue/", Kind.TOPIC: "/topic/"}
+_EXCHANGE: Final = "/exchange/"
 _TEMPORARY: Final = (
     ("/remote-temp-queue/", Kind.QUEUE),
     ("/remote-temp-topic/", Kind.TOPIC),
@@ -293,7 +298,46 @@ def spell(dialect: Dialect, destination: Destination) -> str:
             name = with_slashes_escaped(name)
         except ValueError as error:
             raise InvalidDestination(destination, str(error)) from None
+    if dialect.has_exchanges and destination.kind is Kind.TOPIC:
+        found = exchange_of(name)
+        if found is not None:
+            return _EXCHANGE + "/".join(_addressed(destination, *found))
     return _PREFIXES[destination.kind] + name if dialect.prefixes else name
+
+
+def _addressed(destination: Destination, exchange: str, key: str) -> tuple[str, ...]:
+    """Return the parts of an exchange's address.
+
+    :raises InvalidDestination: the broker has two exchanges and keys of this one name.
+    """
+    if key != KEYLESS:
+        return exchange, key
+    if exchange in FANNED:
+        return (exchange,)
+    raise InvalidDestination(
+        destination, f"it may be the exchange {exchange} without a key, or with the key '{KEYLESS}'"
+    )
+
+
+def _check_exchange(destination: Destination) -> None:
+    """Check that an exchange delivers what its topic says.
+
+    :raises InvalidDestination: the broker would deliver what another topic stands for.
+    """
+    found = exchange_of(destination.name)
+    if found is None:
+        return
+    exchange, key = found
+    if exchange in FANNED:
+        if key != ">":
+            raise InvalidDestination(
+                destination,
+                f"the exchange {exchange} delivers whatever has any key: expected {exchange}.>",
+            )
+    elif is_wild(key):
+        raise InvalidDestination(
+            destination, f"the exchange {exchange} has no wildcards: expected one key"
+        )
 
 
 def pattern(dialect: Dialect, destination: Destination, none_or_more: bool = False) -> str:
@@ -302,8 +346,13 @@ def pattern(dialect: Dialect, destination: Destination, none_or_more: bool = Fal
     A topic's wildcards have the broker's form.
 
     :param none_or_more: see :class:`~gateway.messaging.provider.ConsumerSpec`.
-    :raises InvalidDestination: as :func:`spell`.
+    :raises InvalidDestination: as :func:`spell`, or the broker has no such subscription.
     """
+    if dialect.has_exchanges and destination.kind is Kind.TOPIC:
+        _check_exchange(destination)
+        found = exchange_of(destination.name)
+        if found is not None and found[0] in FANNED:
+            return _EXCHANGE + found[0]
     if (
         destination.kind is Kind.TOPIC
         and dialect.wildcards is Wildcards.HASH
@@ -339,6 +388,18 @@ def _parsed(
         if text.startswith(prefix) and len(text) > len(prefix):
             name = text[len(prefix) :]
             return Destination(plain_kind, unescaped(name) if dialect.escapes_names else name)
+    if dialect.has_exchanges and text.startswith(_EXCHANGE):
+        exchange, _, key = text[len(_EXCHANGE) :].partition("/")
+        return _topic_of(exchange, unescaped(key)) if "/" not in key else None
     if dialect.prefixes or not text:
         return None
     return Destination(kind, text)
+
+
+def _topic_of(exchange: str, key: str) -> Destination | None:
+    """Return the topic that stands for an exchange and its key."""
+    if exchange in FANNED:
+        return Destination(Kind.TOPIC, f"{exchange}.{key or KEYLESS}")
+    if not key or exchange not in ("amq.topic", DIRECT):
+        return None
+    return Destination(Kind.TOPIC, key if exchange == "amq.topic" else f"{exchange}.{key}")

@@ -17,14 +17,14 @@ from bridge.providers.asked import Asked, Operation
 from bridge.providers.schedules import as_activemq_reads, asked, without_schedule
 from bridge.providers.sessions import Sessions
 from bridge.providers.stomp.consumer import StompConsumer
-from bridge.providers.stomp.mapping import spell, to_headers
+from bridge.providers.stomp.mapping import pattern, to_headers
 from bridge.providers.stomp.options import capabilities_of
 from bridge.providers.stomp.state import ConnectionState
 from bridge.providers.stomp.transaction import Outgoing, Transaction
 from bridge.providers.stomp.wire import Answer, Pairs
 from bridge.providers.wildcards import is_wild
 from gateway.messaging.completions import Completion
-from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.destination import Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
     DurableInUse,
@@ -38,7 +38,7 @@ from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
 from gateway.messaging.scheduled import DELAY
 from gateway.messaging.selector.selector import parse as parse_selector
-from gateway.stomp.brokers import Schedules, Vouching, stands_for_exchange
+from gateway.stomp.brokers import Schedules, Vouching
 
 _SETTLED = "settled"
 
@@ -96,7 +96,6 @@ class StompSession:
                 raise InvalidDestination(
                     destination, "a message cannot be sent to a name with wildcards"
                 )
-            self._check_exchange(destination)
             if self._connection.for_clients:
                 if message.headers.group and not topic and not self.dialect.groups:
                     raise NotSupported("groups")
@@ -239,8 +238,7 @@ class StompSession:
             raise NotSupported("shared")
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
-        spell(self.dialect, destination)
-        self._check_exchange(destination)
+        pattern(self.dialect, destination)
         if (
             self.mode is Mode.TRANSACTED
             and not self.dialect.acknowledges_within
@@ -251,16 +249,6 @@ class StompSession:
         self._consumers[consumer] = None
         self._connection.durables.opened(spec.durable_name, consumer)
         return consumer
-
-    def _check_exchange(self, destination: Destination) -> None:
-        """Refuse a client's exchange, which is no topic of the broker's."""
-        if (
-            self._connection.for_clients
-            and self.dialect.has_exchanges
-            and destination.kind is Kind.TOPIC
-            and stands_for_exchange(destination.name)
-        ):
-            raise NotSupported("exchanges")
 
     def _check_durable(self, name: str, spec: ConsumerSpec) -> None:
         if not self.dialect.durable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
@@ -65,7 +66,8 @@ class ConnectionState:
         turn_ended: Callable[[], None],
     ) -> None:
         self.wire: Final = wire
-        self.dialect: Final = dialect
+        #: To links, topics that stand for exchanges are topics like others.
+        self.dialect: Final = dialect if for_clients else replace(dialect, has_exchanges=False)
         self.options: Final = options
         self.clock: Final = clock
         self.username: Final = username

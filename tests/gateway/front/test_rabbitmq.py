@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Final
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pytest
 
-from tests.conformance.client import Client
+from gateway.broker.security.access import DEFAULT_RULES
+from tests.conformance.client import Client, Frame
 from tests.gateway.front import behind
 from tests.gateway_process import GatewayProcess, free_port
 from tests.servers import rabbitmq
@@ -20,18 +22,36 @@ pytestmark = pytest.mark.brokers
 PROFILES: Final = ("activemq", "artemis", "rabbitmq")
 
 
-def _in_front(folder_of: pytest.TempPathFactory, factory: behind.Factory) -> GatewayProcess:
+#: Access rules besides those of a new instance.
+RULES: Final = """
+topic.amq.direct.closed.produce.deny.user=admin
+topic.amq.direct.closed.consume.deny.user=admin
+topic.amq.headers.closed.consume.deny.user=admin
+"""
+
+
+def _in_front(
+    folder_of: pytest.TempPathFactory, factory: behind.Factory, rules: str = ""
+) -> GatewayProcess:
     folder = folder_of.mktemp("front")
     settings = behind.settings_for(folder, factory)
     for profile in PROFILES:
         listener = f"imq.bridge.stomp.listener.{profile}"
         settings |= {f"{listener}.port": str(free_port()), f"{listener}.profile": profile}
-    return GatewayProcess(folder, settings=settings)
+    gateway = GatewayProcess(folder, settings=settings)
+    file = gateway.directory / "etc" / "accesscontrol.properties"
+    file.parent.mkdir(parents=True)
+    file.write_text(DEFAULT_RULES + rules)
+    file.chmod(0o600)
+    # A new instance gives it to its user admin.
+    (file.parent / "passfile").write_text("imq.imqcmd.password=admin\n")
+    (file.parent / "passfile").chmod(0o600)
+    return gateway
 
 
 @pytest.fixture(scope="module")
 def by_stomp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    with _in_front(tmp_path_factory, behind.rabbitmq_by_stomp()) as gateway:
+    with _in_front(tmp_path_factory, behind.rabbitmq_by_stomp(), RULES) as gateway:
         yield gateway
 
 
@@ -42,21 +62,34 @@ Connect = Callable[..., Client]
 def connect() -> Iterator[Connect]:
     with ExitStack() as opened:
 
-        def connected(front: GatewayProcess, profile: str = "") -> Client:
+        def connected(front: GatewayProcess, profile: str = "", **headers: str) -> Client:
             listener = f"imq.bridge.stomp.listener.{profile}.port"
             port = int(front.settings[listener]) if profile else front.port
             client = opened.enter_context(closing(Client(port)))
-            client.connect("1.2")
+            client.counted = profile != "activemq"
+            client.connect("1.2", **headers)
             return client
 
         yield connected
 
 
+def _at_rabbitmq() -> Client:
+    client = Client(rabbitmq().port)
+    client.connect("1.2", host="/", login="guest", passcode="guest")
+    return client
+
+
 @pytest.fixture
 def own() -> Iterator[Client]:
     """A client of RabbitMQ itself."""
-    with closing(Client(rabbitmq().port)) as client:
-        client.connect("1.2", host="/", login="guest", passcode="guest")
+    with closing(_at_rabbitmq()) as client:
+        yield client
+
+
+@pytest.fixture
+def sender() -> Iterator[Client]:
+    """Another one."""
+    with closing(_at_rabbitmq()) as client:
         yield client
 
 
@@ -131,23 +164,151 @@ def by_amqp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         yield gateway
 
 
-@pytest.mark.parametrize("front", ["by_stomp", "by_amqp"])
-def test_exchanges_are_refused_as_they_are_not_passed_on(
-    request: pytest.FixtureRequest, connect: Connect, name: str, front: str
+def test_exchanges_are_refused_by_amqp_as_they_are_not_passed_on(
+    by_amqp: GatewayProcess, connect: Connect
 ) -> None:
-    gateway: GatewayProcess = request.getfixturevalue(front)
     refused = "does not support exchanges other than amq.topic; use /topic/KEY or /queue/NAME"
     for exchange in ("amq.direct/k", "amq.fanout", "amq.headers/k"):
         destination = f"/exchange/{exchange}"
         for command, headers in (("SEND", {}), ("SUBSCRIBE", {"id": "s"})):
-            client = connect(gateway, "rabbitmq")
+            client = connect(by_amqp, "rabbitmq")
             client.send(command, {"destination": destination, "receipt": "r", **headers})
             error = client.expect("ERROR")
             assert (refused in error.text, error["receipt-id"]) == (True, "r"), error
+
+
+# --- exchanges
+
+
+@pytest.mark.parametrize("front", ["by_stomp", "by_amqp"])
+def test_the_exchange_of_topics_has_the_topics(
+    request: pytest.FixtureRequest, connect: Connect, name: str, front: str
+) -> None:
+    gateway: GatewayProcess = request.getfixturevalue(front)
     client = connect(gateway)
     client.subscribe(f"/topic/{name}")
     connect(gateway, "rabbitmq").put(f"/exchange/amq.topic/{name}", "a")
     assert client.message().text == "a"
+
+
+@pytest.mark.parametrize(
+    ("exchange", "key"),
+    [
+        ("amq.direct", "/{}.ä.b"),
+        ("amq.direct", "/{}%2Fc"),
+        ("amq.fanout", "/{}"),
+        ("amq.fanout", ""),
+        ("amq.headers", "/{}.x"),
+        ("amq.headers", ""),
+    ],
+)
+def test_an_exchange_is_that_of_rabbitmqs_own_clients(
+    by_stomp: GatewayProcess,
+    connect: Connect,
+    own: Client,
+    sender: Client,
+    name: str,
+    exchange: str,
+    key: str,
+) -> None:
+    """Under one name to both, as a destination and in reply-to."""
+    there = f"/exchange/{exchange}{key.format(name)}"
+    client = connect(by_stomp, "rabbitmq")
+    client.subscribe(there)
+    own.subscribe(there)
+    for each in (sender, connect(by_stomp, "rabbitmq")):
+        each.put(there, name, reply_to=there)
+        for receiver in (own, client):
+            message = _of_this_test(receiver, name)
+            # RabbitMQ writes what is not ASCII by numbers; a reply destination stays as it was sent.
+            named = unquote(message["destination"])
+            assert (named, unquote(message["reply-to"])) == (unquote(there), unquote(there))
+    client.send("SEND", {"destination": message["reply-to"]}, f"{name} replied")
+    for receiver in (own, client):
+        assert _of_this_test(receiver, f"{name} replied").text == f"{name} replied"
+
+
+def _of_this_test(client: Client, text: str) -> Frame:
+    """The next message with this text, as other tests send, too."""
+    while (message := client.message()).text != text:
+        pass
+    return message
+
+
+@pytest.mark.parametrize("profile", ["", "activemq", "artemis"])
+def test_clients_of_other_brokers_know_it_as_a_topic(
+    by_stomp: GatewayProcess,
+    connect: Connect,
+    own: Client,
+    sender: Client,
+    name: str,
+    profile: str,
+) -> None:
+    topic, there = f"/topic/amq.direct.{name}", f"/exchange/amq.direct/{name}"
+    client = connect(by_stomp, profile)
+    client.subscribe(topic)
+    own.subscribe(there)
+    connect(by_stomp, profile).put(topic, "a", reply_to=topic)
+    sender.put(there, "b", reply_to=there)
+    came = [own.message(), own.message()]
+    assert [(each.text, each["destination"], each["reply-to"]) for each in came] == [
+        ("a", there, there),
+        ("b", there, there),
+    ]
+    assert [client.message().text for _ in range(2)] == ["a", "b"]
+
+
+def test_a_durable_subscription_to_an_exchange(
+    by_stomp: GatewayProcess, own: Client, name: str
+) -> None:
+    exchange, durable = f"/exchange/amq.direct/{name}", {"durable_subscriber_name": "d"}
+    port = int(by_stomp.settings["imq.bridge.stomp.listener.rabbitmq.port"])
+    with closing(Client(port)) as client:
+        client.connect("1.2", client_id=name)
+        client.subscribe(exchange, **durable)
+        client.disconnect()
+    own.put(exchange, "meanwhile", persistent="true")
+    with closing(Client(port)) as client:
+        client.connect("1.2", client_id=name)
+        client.subscribe(exchange, **durable)
+        message = client.message()
+        assert (message.text, message["destination"]) == ("meanwhile", exchange)
+        client.ask("UNSUBSCRIBE", {"id": "s", "durable-subscriber-name": "d"})
+
+
+@pytest.mark.parametrize(
+    ("profile", "destination", "commands", "why"),
+    [
+        ("rabbitmq", "/exchange/amq.direct/closed", ("SEND", "SUBSCRIBE"), "ACCESS_REFUSED"),
+        ("", "/topic/amq.direct.closed", ("SEND", "SUBSCRIBE"), "user 'admin' may not"),
+        # Whoever hears one key of these hears all.
+        ("rabbitmq", "/exchange/amq.headers", ("SUBSCRIBE",), "ACCESS_REFUSED"),
+        ("rabbitmq", "/exchange/amq.headers/open", ("SUBSCRIBE",), "ACCESS_REFUSED"),
+        ("", "/topic/amq.headers.open", ("SUBSCRIBE",), "expected amq.headers.>"),
+        ("", "/topic/amq.fanout.*", ("SUBSCRIBE",), "expected amq.fanout.>"),
+        # To RabbitMQ that is a key like any other.
+        ("", "/topic/amq.direct.open.*", ("SUBSCRIBE",), "has no wildcards"),
+        ("rabbitmq", "/exchange/amq.direct", ("SEND", "SUBSCRIBE"), "without a key"),
+        # Not all exchanges have topics that stand for them.
+        ("rabbitmq", "/exchange/amq.rabbitmq.trace/#", ("SEND", "SUBSCRIBE"), "NOT_FOUND"),
+        ("rabbitmq", "/exchange/amq.match", ("SEND", "SUBSCRIBE"), "NOT_FOUND"),
+        ("rabbitmq", "/exchange//orders", ("SEND", "SUBSCRIBE"), "not a valid exchange"),
+    ],
+)
+def test_no_exchange_leads_around_the_rules(
+    by_stomp: GatewayProcess,
+    connect: Connect,
+    profile: str,
+    destination: str,
+    commands: tuple[str, ...],
+    why: str,
+) -> None:
+    for command in commands:
+        client = connect(by_stomp, profile, login="admin", passcode="admin")
+        client.send(command, {"destination": destination, "id": "s", "receipt": "r"})
+        error = client.expect("ERROR")
+        assert error["receipt-id"] == "r"
+        assert why in error["message"] + error.text
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
