@@ -27,20 +27,21 @@ from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.purging import fail_consumers, purge
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.queue_pattern import QueuePatterns
+from gateway.broker.core.destinations.subscribing import Subscribing
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic, WildSubscriptions
 from gateway.broker.core.limit_reports import DeadReports, LimitReports, UseReports
 from gateway.broker.core.refusals import Refusals
 from gateway.broker.core.scheduled import ScheduledMessages
 from gateway.broker.core.virtual_topics import VirtualTopics, arrive, make_room
-from gateway.broker.core.waiting.memory import Memory, of_destination, of_subscription
+from gateway.broker.core.waiting.memory import Memory, of_destination
 from gateway.broker.durability.commit import GroupCommit
 from gateway.broker.durability.reach import Reach
 from gateway.broker.durability.rows import Destined, Rows
 from gateway.broker.housekeeping import Housekeeping
 from gateway.broker.properties import administered_properties
 from gateway.broker.properties.destination_properties import DestinationProperties, address_from
-from gateway.broker.properties.names import check_name, is_wild
+from gateway.broker.properties.names import check_name
 from gateway.broker.properties.pause import taken_from
 from gateway.broker.properties.settings import DMQ_PROPERTIES, BrokerOptions
 from gateway.broker.store.interface import (
@@ -49,7 +50,6 @@ from gateway.broker.store.interface import (
     StoreDamaged,
     StoreError,
     StoreFailed,
-    SubscriptionRow,
 )
 from gateway.broker.timing.schedule import Schedule
 from gateway.broker.timing.selector_time import SelectorTime
@@ -131,6 +131,17 @@ class Broker:
         #: Durable ones that are going, and whose rows are there yet.
         self._ending: dict[TopicSubscription, None] = {}
         self._next_number = 1
+        self.subscribing = Subscribing(
+            self.wild,
+            self.topics,
+            self.topic,
+            self.pauses,
+            self.memory,
+            self.commits,
+            self.rows,
+            self.new_number,
+            lambda: (*self.durables.values(), *self._ending),
+        )
         self.numbering: Numbering = Numbering(store_id, self.commits, turn, self.find)
         self.scheduled = ScheduledMessages(
             turn, self.schedule, self.memory, self.commits, self.rows, self.numbering.give
@@ -398,57 +409,6 @@ class Broker:
     def used_number(self, number: int) -> None:
         self._next_number = max(self._next_number, number + 1)
 
-    def subscribe(self, subscription: TopicSubscription) -> None:
-        """Deliver messages to the subscription from now on.
-
-        They come from its topic, or from the topics that its pattern covers.
-        """
-        pattern = subscription.pattern
-        self.memory.count_object(
-            of_subscription(subscription.selector.text if subscription.selector else "")
-        )
-        if is_wild(pattern.name):
-            self.wild.add(subscription)
-        else:
-            self.topic(pattern).named[subscription] = None
-        self.pauses.subscribed(subscription)
-
-    def store_subscription(self, subscription: TopicSubscription) -> None:
-        """Rows for a new durable subscription and for what it names."""
-        pattern, selector = subscription.pattern, subscription.selector
-        if is_wild(pattern.name):
-            meant = (pattern, subscription.none_or_more)
-            number = self.rows.number_of_pattern(meant, self.new_number)
-        else:
-            topic = self.topic(pattern)
-            number = topic.number
-            if not topic.stored:
-                self.rows.store_destination(topic)
-        self.commits.subscription(
-            SubscriptionRow(
-                subscription.number,
-                number,
-                subscription.client_id,
-                subscription.name,
-                "" if selector is None else selector.text,
-                int(subscription.no_local),
-            )
-        )
-
-    def widen(self, subscription: TopicSubscription) -> None:
-        """Have ``a.>`` of a durable subscription cover ``a``, too."""
-        subscription.none_or_more = True
-        self.wild.look_again(subscription)
-        self.pauses.subscribed(subscription)
-        self.store_subscription(subscription)
-        self._forget_pattern(subscription.pattern, False)
-
-    def _forget_pattern(self, pattern: Destination, none_or_more: bool) -> None:
-        """Remove the row of a pattern that no durable subscription names any more."""
-        every = (*self.durables.values(), *self._ending)
-        if (pattern, none_or_more) not in [(each.pattern, each.none_or_more) for each in every]:
-            self.rows.forget_pattern((pattern, none_or_more))
-
     def end_subscription(
         self, subscription: TopicSubscription, done: Callable[[], None] = lambda: None
     ) -> None:
@@ -456,21 +416,13 @@ class Broker:
 
         What waits in one that is not durable is given up; then ``done`` is called.
         """
-        if not subscription.ended:
-            self.memory.count_object(
-                -of_subscription(subscription.selector.text if subscription.selector else "")
-            )
-        subscription.ended = True
         key = (subscription.client_id, subscription.name)
         if self.shared.get(key) is subscription:
             del self.shared[key]
-        topic = self.topics.get(subscription.pattern)
-        was_named = topic is not None and topic.named.pop(subscription, self) is None
-        if subscription.ordinal:
-            self.wild.remove(subscription)
+        topic = self.subscribing.end(subscription)
         if not subscription.durable:
             subscription_end.discard(subscription, subscription.dmq_comment, done)
-        if topic is not None and was_named:
+        if topic is not None:
             topic.emptied()
 
     def end_durable(
@@ -496,7 +448,7 @@ class Broker:
         def emptied() -> None:
             self._ending.pop(subscription, None)
             self.commits.remove_subscription(subscription.number)
-            self._forget_pattern(pattern, subscription.none_or_more)
+            self.subscribing.forget(pattern, subscription.none_or_more)
             if topic is not None:
                 topic.cleared()
             done()

@@ -110,7 +110,7 @@ def open_broker(
         if key in broker.durables:
             superseded.append(broker.durables[key])
         broker.durables[key] = subscription
-        broker.subscribe(subscription)
+        broker.subscribing.begin(subscription)
     count = _restore_messages(broker, store, places, durables, removed, recovered.path)
     needed = {known.destination for known in recovered.subscriptions}
     for number in places.successors.keys() - places.asked - needed:

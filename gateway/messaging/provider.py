@@ -153,10 +153,8 @@ class ConsumerSpec:
     :param no_local: not what this connection sent itself; topics only.
     :param durable_name: a durable subscription of the connection's client identifier; on a queue it
         is refused.
-    :param browse: read and leave everything where it is; queues only. The end is told by one empty
-        delivery.
-    :param redelivery: what holds for rejected deliveries other than the destination's own policy
-        says.
+    :param browse: read and leave everything where it is; queues only. An empty delivery is the end.
+    :param redelivery: for rejected deliveries, what differs from the destination's own policy.
     :param name: what its user calls it, for those who look.
     :param shared: consumers of several connections of one user may share the durable subscription,
         without a client identifier (JMS 2.0, "Shared durable subscriptions"). A provider that has no
@@ -167,7 +165,8 @@ class ConsumerSpec:
         SubscriptionDiffers, and so is the name of a shared durable subscription, or ``no_local``.
     :param redefines: a durable subscription of that name to another topic, or with another selector,
         is replaced where it has no consumer (JMS 1.1, section 6.11.1). If not, that is refused with
-        SubscriptionDiffers, so that nothing that waits there is lost. Of ``shared`` ones only.
+        SubscriptionDiffers, and what waits is kept. Of ``shared`` ones only.
+    :param adds: of what consumers share: another topic is added to those it has, and stays.
     :param tells_groups: a message that is the first of its group for this consumer has the property
         ``JMSXGroupFirstForConsumer``, a boolean. A provider without ``groups`` has no such property
         to tell.
@@ -195,6 +194,7 @@ class ConsumerSpec:
     shared: bool = False
     shared_name: str | None = None
     redefines: bool = True
+    adds: bool = False
     tells_groups: bool = False
     exclusive: bool = False
     priority: int = 0

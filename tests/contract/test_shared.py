@@ -59,3 +59,17 @@ async def test_all_want_the_same(topic: Destination, client: Client, seam: Seam)
         await client.consumer(seam.topic(), shared_name="s", selector="a = 1")
     await client.send(topic, ["1"], properties={"a": 1})
     assert await inbox.received(1) == ["1"]
+
+
+@contract("shared")
+async def test_one_may_bring_another_topic(topic: Destination, client: Client, seam: Seam) -> None:
+    inbox = await client.consumer(topic, shared_name="s", adds=True)
+    other = seam.topic()
+    bringer = await seam.connect()
+    await bringer.consumer(other, shared_name="s", adds=True, start=False)
+    await client.send(topic, ["1"])
+    await client.send(other, ["2"])
+    assert await inbox.received(2) == ["1", "2"]
+    await bringer.close()
+    await client.send(other, ["3"])
+    assert await inbox.received(3) == ["1", "2", "3"]

@@ -194,7 +194,7 @@ def _of_consumer(broker: Broker, holder: Holder, facts: Facts, found: list[Cause
     if isinstance(source, TopicSubscription):
         found += subscription_causes(broker, source, facts)
         if not source.dispatch.backlog.waiting and not consumer.outstanding:
-            found.append(_idle(holder, source.pattern))
+            found.append(_idle(holder, source.shown))
         return
     if not isinstance(source, PhysicalQueue):
         return

@@ -545,10 +545,10 @@ def _refused_by_selector(subscription: TopicSubscription, name: str, who: str) -
 
 def _subscribed(subscription: TopicSubscription) -> str:
     if subscription.durable:
-        return f"durable subscription {quoted(subscription.name)} of client-id {quoted(subscription.client_id)} to {spoken(subscription.pattern)}"
+        return f"durable subscription {quoted(subscription.name)} of client-id {quoted(subscription.client_id)} to {spoken(subscription.shown)}"
     if subscription.name:
-        return f"shared subscription {quoted(subscription.name)} to {spoken(subscription.pattern)}"
-    return f"subscription to {spoken(subscription.pattern)}"
+        return f"shared subscription {quoted(subscription.name)} to {spoken(subscription.shown)}"
+    return f"subscription to {spoken(subscription.shown)}"
 
 
 def _common(

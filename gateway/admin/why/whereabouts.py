@@ -22,6 +22,7 @@ from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.operator.searching import PAUSING, SCHEDULED, WAITING, FoundMessage
+from gateway.broker.properties.names import names_of
 from gateway.broker.timing.schedule import Steps
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Message
@@ -183,9 +184,9 @@ def _name(place: object) -> str:
     if isinstance(place, TopicSubscription) and place.durable:
         return f"durable subscription {quoted(place.name)} of client-id {quoted(place.client_id)}"
     if isinstance(place, TopicSubscription) and place.name:
-        return f"the shared subscription {quoted(place.name)} to {spoken(place.pattern)}"
+        return f"the shared subscription {quoted(place.name)} to {spoken(place.shown)}"
     if isinstance(place, TopicSubscription):
-        return f"a subscription to {spoken(place.pattern)}"
+        return f"a subscription to {spoken(place.shown)}"
     return "a destination"
 
 
@@ -196,4 +197,5 @@ def destination_of(found: Found) -> Destination:
     if found.message is not None:
         return found.message.headers.destination
     assert isinstance(found.place, TopicSubscription)
-    return found.place.pattern
+    pattern = found.place.pattern
+    return pattern._replace(name=names_of(pattern.name)[0])

@@ -21,6 +21,7 @@ from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.operator.ages import Ages
 from gateway.broker.properties import administered_properties
+from gateway.broker.properties.names import names_of
 from gateway.broker.properties.settings import DEAD_QUEUE_PROPERTIES
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
@@ -265,7 +266,7 @@ def destination(
         for subscription in physical.subscriptions:
             consumers += max(1, len(subscription.dispatch.consumers))
             if subscription.ordinal:
-                wildcards[subscription.pattern.name] += max(1, len(subscription.dispatch.consumers))
+                wildcards[subscription.shown.name] += max(1, len(subscription.dispatch.consumers))
             else:
                 unacknowledged += subscription.dispatch.locked + sum(
                     [consumer.outstanding for consumer in subscription.dispatch.consumers]
@@ -388,7 +389,11 @@ def durables(broker: Broker, topic: str) -> list[DurableView]:
 
     :param topic: only those to this topic, or with this pattern; "" for all.
     """
-    found = [each for each in broker.durables.values() if topic in ("", each.pattern.name)]
+    found = [
+        each
+        for each in broker.durables.values()
+        if topic in ("", each.shown.name, *names_of(each.pattern.name))
+    ]
     return [durable(each) for each in sorted(found, key=lambda each: (each.client_id, each.name))]
 
 
@@ -396,7 +401,7 @@ def durable(subscription: TopicSubscription) -> DurableView:
     return DurableView(
         name=subscription.name,
         client_id=subscription.client_id,
-        topic=subscription.pattern.name,
+        topic=subscription.shown.name,
         selector=subscription.selector.text if subscription.selector is not None else "",
         no_local=subscription.no_local,
         messages=subscription.dispatch.unclaimed

@@ -3,6 +3,9 @@
 ``*`` stands for one level, a last ``>`` for all that follow, one or more. Levels are divided by
 dots. Clients of other brokers mean none or more levels by theirs, see :func:`matcher`. Matching
 takes time in proportion to the length of the name, and of the pattern.
+
+A subscription that has several topics has one pattern, too, which covers what any of them covers:
+see :func:`joined`.
 """
 
 from __future__ import annotations
@@ -20,11 +23,30 @@ OWN: Final = "mq."
 #: How those of ActiveMQ's topics do that tell what comes and goes.
 ADVISORY: Final = "ActiveMQ.Advisory."
 _LONGEST_NAME: Final = 1024
+#: Stands between names that are one pattern. No name has a control character.
+_BETWEEN: Final = "\x1f"
 
 
 def is_wild(name: str) -> bool:
     """Whether a name is a pattern, of topics or of queues."""
-    return ("*" in name or ">" in name) and any(level in ("*", ">") for level in name.split("."))
+    return _BETWEEN in name or (
+        ("*" in name or ">" in name) and any(level in ("*", ">") for level in name.split("."))
+    )
+
+
+def joined(pattern: str, name: str) -> str:
+    """Return the pattern that covers what either of two covers."""
+    return f"{pattern}{_BETWEEN}{name}"
+
+
+def names_of(pattern: str) -> list[str]:
+    """Return the names that make up a pattern, one unless joined."""
+    return pattern.split(_BETWEEN)
+
+
+def shown(pattern: str) -> str:
+    """Return a pattern for people."""
+    return pattern.replace(_BETWEEN, ", ")
 
 
 class Pattern:
@@ -77,6 +99,8 @@ def matcher(pattern: str, none_or_more: bool = False) -> Callable[[str], bool]:
     :param none_or_more: ``>`` stands for none or more levels, wherever it is: ``a.>`` covers ``a``,
         too, and ``a.>.b`` covers ``a.b`` and ``a.x.b``. Else it is one level or more, at the end.
     """
+    if _BETWEEN in pattern:
+        return _any_of(names_of(pattern), none_or_more)
     levels = pattern.split(".")
     if not none_or_more or ">" not in levels:
         return Pattern(pattern).matches
@@ -87,6 +111,13 @@ def matcher(pattern: str, none_or_more: bool = False) -> Callable[[str], bool]:
         return below
     itself = Pattern(pattern.removesuffix(".>")).matches
     return lambda name: below(name) or itself(name)
+
+
+def _any_of(names: Sequence[str], none_or_more: bool) -> Callable[[str], bool]:
+    """As :func:`matcher`, for names that were joined."""
+    wild = [matcher(name, none_or_more) for name in names if is_wild(name)]
+    plain = frozenset([name for name in names if not is_wild(name)])
+    return lambda name: name in plain or any(covers(name) for covers in wild)
 
 
 def _with_gaps(levels: Sequence[str]) -> Callable[[str], bool]:
@@ -103,6 +134,15 @@ def _with_gaps(levels: Sequence[str]) -> Callable[[str], bool]:
     found = "".join([rf"(?>(?:\.[^.]*+)*?{run}(?![^.]))" for run in between if run])
     fits = re.compile(rf"{first}{found}(?:\.[^.]*+)*{last}", re.DOTALL).fullmatch
     return lambda name: fits(f".{name}") is not None
+
+
+def check_alone(destination: Destination) -> None:
+    """Check that a client means one name.
+
+    :raises InvalidDestination: it would be read as several.
+    """
+    if _BETWEEN in destination.name:
+        raise InvalidDestination(repr(destination.name), "the name has a control character")
 
 
 def check_administered(destination: Destination) -> None:

@@ -24,7 +24,7 @@ from gateway.broker.core.waiting.memory import (
     of_destination,
     of_subscription,
 )
-from gateway.broker.properties.names import OWN, is_wild
+from gateway.broker.properties.names import OWN, check_alone, is_wild
 from gateway.broker.properties.settings import SELECTOR_COST, SELECTORS_COST
 from gateway.broker.security.access import AccessRules, Operation
 from gateway.broker.security.users import Principal
@@ -163,6 +163,7 @@ class EmbeddedConnection:
                 destination,
                 "only the connection that created a temporary destination may consume from it",
             )
+        check_alone(destination)
         if destination.kind is Kind.QUEUE and is_wild(destination.name):
             return self._pattern(session, spec, selector, deliver, failed)
         weight = of_consumer("" if selector is None else selector.text)
@@ -278,11 +279,13 @@ class EmbeddedConnection:
         key = (self._sharing, name) if name else ("", "")
         if name and key in self.broker.durables:
             raise SubscriptionDiffers(
-                name, self.broker.durables[key].pattern, "and durable: expected a durable one"
+                name, self.broker.durables[key].shown, "and durable: expected a durable one"
             )
         existing = self.broker.shared.get(key)
         if existing is not None:
-            if not _is_same(existing, spec, selector):
+            if spec.adds and _is_alike(existing, spec, selector):
+                self._add_topic(existing, spec)
+            elif not _is_same(existing, spec, selector):
                 raise _differs(existing)
             self._read_by_this(existing)
             return existing
@@ -303,7 +306,7 @@ class EmbeddedConnection:
         subscription.covers = self.routing.reader()
         if name:
             self.broker.shared[key] = subscription
-        self.broker.subscribe(subscription)
+        self.broker.subscribing.begin(subscription)
         return subscription
 
     def _read_by_this(self, subscription: TopicSubscription) -> None:
@@ -330,11 +333,15 @@ class EmbeddedConnection:
                 raise DurableInUse(client_id, name)
             if existing.dispatch.halted is not None:
                 raise existing.dispatch.halted
+            if spec.adds and _is_alike(existing, spec, selector):
+                self._add_topic(existing, spec)
+                self._read_by_this(existing)
+                return existing
             if _is_same(existing, spec, selector, wider=True):
                 if existing.none_or_more != spec.none_or_more:
                     if existing.dispatch.consumers:
                         raise DurableInUse(client_id, name)
-                    broker.widen(existing)
+                    broker.subscribing.widen(existing)
                 self._read_by_this(existing)
                 if spec.no_local:
                     existing.origin = self.number
@@ -346,7 +353,7 @@ class EmbeddedConnection:
         if spec.shared and key in broker.shared:
             raise SubscriptionDiffers(
                 name,
-                broker.shared[key].pattern,
+                broker.shared[key].shown,
                 "and not durable: expected one that is not durable",
             )
         if existing is None:
@@ -374,10 +381,21 @@ class EmbeddedConnection:
         )
         subscription.covers = self.routing.reader()
         broker.durables[key] = subscription
-        broker.subscribe(subscription)
-        broker.store_subscription(subscription)
+        broker.subscribing.begin(subscription)
+        broker.subscribing.store(subscription)
         self._log_durable("made", subscription)
         return subscription
+
+    def _add_topic(self, subscription: TopicSubscription, spec: ConsumerSpec) -> None:
+        """Add the topic of a consumer to the subscription that it shares."""
+        topic, subscribing = spec.destination, self.broker.subscribing
+        if subscribing.has(subscription, topic, spec.none_or_more):
+            return
+        subscribing.check_more(subscription, topic)
+        self.routing.check_room(topic, "subscription", of_subscription("", topic.name))
+        subscribing.add(subscription, topic, spec.none_or_more)
+        if subscription.durable:
+            self._log_durable("widened", subscription)
 
     @property
     def _sharing(self) -> str:
@@ -392,7 +410,7 @@ class EmbeddedConnection:
             "durable subscription '{name}' of client-id '{client_id}' to {pattern} is {what} by user '{user}'",
             name=subscription.name,
             client_id=subscription.client_id,
-            pattern=str(subscription.pattern),
+            pattern=str(subscription.shown),
             what=what,
             user=self.user,
         )
@@ -489,12 +507,21 @@ def _is_same(
 
     :param wider: or less than that, only because its ``>`` does not stand for no level.
     """
-    text = "" if subscription.selector is None else subscription.selector.text
     return (
         subscription.pattern == spec.destination
-        and text == ("" if selector is None else selector.text)
-        and subscription.no_local == spec.no_local
+        and _is_alike(subscription, spec, selector)
         and (subscription.none_or_more == spec.none_or_more or (wider and spec.none_or_more))
+    )
+
+
+def _is_alike(
+    subscription: TopicSubscription, spec: ConsumerSpec, selector: Selector | None
+) -> bool:
+    """Whether both leave out the same messages, whatever their topics."""
+    text = "" if subscription.selector is None else subscription.selector.text
+    return (
+        text == ("" if selector is None else selector.text)
+        and subscription.no_local == spec.no_local
     )
 
 
@@ -503,6 +530,6 @@ def _differs(subscription: TopicSubscription) -> SubscriptionDiffers:
     asks = "without a selector" if selector is None else f"with the selector {selector.text[:100]}"
     return SubscriptionDiffers(
         subscription.name,
-        subscription.pattern,
+        subscription.shown,
         f"{asks}: expected the same, or another name for another subscription",
     )

@@ -357,6 +357,7 @@ class Subscriptions:
             shared=shared,
             shared_name=share.name if share.name and not share.kept else None,
             redefines=not share.named,
+            adds=share.named and not source.queue,
             # An envelope has the message as it was sent.
             tells_groups=queue and not browse and not client_headers.enveloped(given),
             exclusive=queue

@@ -68,24 +68,60 @@ def test_connections_share_what_has_the_name_of_a_queue(join: Join, name: str, p
 
 
 @line("``x-queue-name`` of another key")
-def test_a_name_is_of_one_key(join: Join, name: str) -> None:
-    client = join("rabbitmq")
-    client.subscribe(f"/topic/{name}", **{"x-queue-name": name})
-    text = refused(join("rabbitmq"), f"/topic/{name}.other", {"x-queue-name": name})
-    assert f"'{name}' is shared, and is to /topic/{name}" in text
-    client.send("SEND", {"destination": f"/topic/{name}"}, "body")
-    assert client.message().text == "body"
+def test_a_name_has_all_keys_that_it_was_given(join: Join, name: str) -> None:
+    one, other, sender = join("rabbitmq"), join("rabbitmq"), join("rabbitmq")
+    shared = {"x-queue-name": name}
+    direct = f"/exchange/amq.direct/{name}"
+    one.subscribe(f"/topic/{name}.a", **shared)
+    other.subscribe(direct, **shared)
+    # What two of them cover comes once, whoever gets it.
+    one.subscribe(f"/topic/{name}.#", id="more", **shared)
+    sent = [f"/topic/{name}.a", direct, f"/topic/{name}", f"/topic/{name}.b.c"]
+    for destination in (*sent, f"/topic/{name}x"):
+        sender.ask("SEND", {"destination": destination}, destination)
+    came: list[str] = []
+    for client in (one, other):
+        client.send("DISCONNECT", receipt="over")
+        came += [frame.text for frame in client.rest() if frame.command == "MESSAGE"]
+    assert sorted(came) == sorted(sent)
 
 
-def test_a_kept_one_of_another_key_loses_nothing(join: Join, name: str) -> None:
+def test_a_key_stays_when_the_one_that_brought_it_leaves(join: Join, name: str) -> None:
     client = join("rabbitmq")
-    kept = {**KEPT, "x-queue-name": name}
-    client.subscribe(f"/topic/{name}", **kept)
-    client.ask("UNSUBSCRIBE", id="s")
-    client.ask("SEND", {"destination": f"/topic/{name}", "persistent": "true"}, "kept")
-    refused(client, f"/topic/{name}.other", kept)
-    client.ask("SUBSCRIBE", {"destination": f"/topic/{name}", "id": "another"}, **kept)
-    assert client.message().text == "kept"
+    keys = [f"/topic/{name}.a", f"/topic/{name}.b"]
+    for key in keys:
+        client.subscribe(key, id=key, **{"x-queue-name": name})
+    client.ask("UNSUBSCRIBE", id=keys[1])
+    client.send("SEND", {"destination": keys[1]}, "b")
+    message = client.message()
+    assert (message.text, message["subscription"]) == ("b", keys[0])
+
+
+def test_a_kept_one_takes_another_key_and_loses_nothing(join: Join, name: str) -> None:
+    kept = {**KEPT, "x-queue-name": name, "ack": "client-individual"}
+    keys = [f"/topic/{name}", f"/topic/{name}.other", f"/exchange/amq.direct/{name}"]
+    sender = join("rabbitmq")
+    for key in keys:
+        client = join("rabbitmq")
+        client.subscribe(key, **kept)
+        client.disconnect()
+        sender.ask("SEND", {"destination": key, "persistent": "true"}, key)
+    # One that has no new key consumes what is there.
+    client = join("rabbitmq")
+    client.subscribe(keys[1], **kept)
+    came = client.messages(3)
+    assert [message.text for message in came] == keys
+    assert [message["destination"] for message in came] == keys
+
+
+def test_a_name_with_another_selector_is_refused(join: Join, name: str) -> None:
+    client = join("rabbitmq")
+    named = {"x-queue-name": name}
+    client.subscribe(f"/topic/{name}.a", **named)
+    client.subscribe(f"/topic/{name}.b", id="b", **named)
+    selecting = {**named, "selector": "n = 1"}
+    text = refused(join("rabbitmq"), f"/topic/{name}", selecting)
+    assert f"'{name}' is shared, and is to /topic/{name}.a, {name}.b without a selector" in text
 
 
 @line("``x-queue-name:amq.…``")

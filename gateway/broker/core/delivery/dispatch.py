@@ -78,7 +78,7 @@ class Dispatch:
         self.consumers: list[EmbeddedConsumer] = []
         #: Deliveries that came to nothing, by seq; empty for nearly every message.
         self.failed_deliveries: dict[int, int] = {}
-        self._examines: Final = examines
+        self.examines = examines
         self._of_queue: Final = of_queue
         #: Those that messages may go to now: all, but where consumers are exclusive.
         self._takers = self.consumers
@@ -336,7 +336,7 @@ class Dispatch:
 
         :param firsts: seqs of those that are the first of their group for the consumer.
         """
-        if self._examines:
+        if self.examines:
             run = place.examine(run)
             if not run:
                 return

@@ -31,7 +31,7 @@ from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.waiting.lane import BEYOND
 from gateway.broker.core.waiting.spilled import Spilled
 from gateway.broker.properties.destination_properties import DestinationProperties
-from gateway.broker.properties.names import is_wild
+from gateway.broker.properties.names import is_wild, shown
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination
 from gateway.messaging.message import Headers, Message
@@ -70,7 +70,8 @@ class Topics(Protocol):
 class TopicSubscription:
     """What one subscriber is owed.
 
-    :param pattern: the topic, or a name with wildcards.
+    :param pattern: the topic, or a name with wildcards. One with a name may get more topics, see
+        :meth:`~gateway.broker.core.destinations.subscribing.Subscribing.add`.
     :param number: its id in the store; 0 when it is not durable.
     :param client_id: with ``name``, what consumers find it by; "" where it is one consumer's.
     :param origin: with ``no_local``, the connection whose messages it does not want.
@@ -344,6 +345,11 @@ class TopicSubscription:
         return self.topics.destinations.get(self.pattern)
 
     @property
+    def shown(self) -> Destination:
+        """What it receives from, for people."""
+        return self.pattern._replace(name=shown(self.pattern.name))
+
+    @property
     def gone(self) -> bool:
         return self.ended
 
@@ -445,10 +451,10 @@ class TopicSubscription:
 
     def __str__(self) -> str:
         if self.durable:
-            return f"durable subscription '{self.name}' of client-id '{self.client_id}' on {self.pattern}"
+            return f"durable subscription '{self.name}' of client-id '{self.client_id}' on {self.shown}"
         if self.name:
-            return f"shared subscription '{self.name}' on {self.pattern}"
-        return f"subscription on {self.pattern}"
+            return f"shared subscription '{self.name}' on {self.shown}"
+        return f"subscription on {self.shown}"
 
 
 def _everything(topic: Destination) -> bool:

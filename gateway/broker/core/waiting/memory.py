@@ -160,12 +160,13 @@ def of_destination(name: str) -> int:
     return DESTINATION + _NAMED * len(name)
 
 
-def of_subscription(selector: str) -> int:
+def of_subscription(selector: str, topics: str = "") -> int:
     """The octets that a topic's subscription takes.
 
     :param selector: its text, "" for none.
+    :param topics: their names, where it has several.
     """
-    return SUBSCRIPTION + _SELECTING * len(selector)
+    return SUBSCRIPTION + _SELECTING * (len(selector) + len(topics))
 
 
 def of_consumer(selector: str) -> int:
