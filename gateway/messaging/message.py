@@ -338,16 +338,26 @@ class VariedHeaders(Headers):
 
 
 class AddressedHeaders(Headers):
-    """Headers of a message to a queue of an address of several queues.
+    """Headers of a message to one queue of an address of several queues.
 
-    Where the queue does not exist, it is made as one of that address. They are equal to
-    :class:`Headers` that say the same, and are stored as these.
+    It is for that queue also where an address has its name. Where the queue does not exist, it is
+    made as one of the address. They are equal to :class:`Headers` that say the same, and are stored
+    as these.
     """
 
     __slots__ = ("address",)
 
-    #: The name of the address; set when they are made.
+    #: The name of the address; "" where the queue was chosen before. Set when they are made.
     address: str
+
+
+def for_queue(headers: Headers, queue: Destination) -> AddressedHeaders:
+    """Return the headers of a message for which a queue of its address was chosen."""
+    fields = headers._fields()
+    fields["destination"] = queue
+    made = AddressedHeaders(**fields)  # type: ignore[arg-type]
+    made.address = ""
+    return made
 
 
 class Message:

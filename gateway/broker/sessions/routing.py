@@ -227,6 +227,8 @@ class Routing:
             address = self._addresses.get(destination.name)
             if address is None or destination.kind is not Kind.QUEUE or destination.temporary:
                 continue
+            if isinstance(message.headers.repeated or message.headers, AddressedHeaders):
+                continue
             error: MessagingError | None = None
             queue: PhysicalQueue | None = None
             if destination not in allowed and not self._may(Operation.PRODUCE, destination):

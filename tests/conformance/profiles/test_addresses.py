@@ -52,6 +52,14 @@ def test_a_message_to_one_of_them_comes_to_that_alone(
     assert [texts(each) for each in workers] == [["1", "2", "3"], []]
 
 
+def test_the_queue_of_the_addresss_name_is_one_of_them(join: Join, name: str) -> None:
+    workers = [worker(join, name, queue) for queue in (name, f"{name}.a")]
+    sender = join("artemis")
+    send(sender, f"{name}::{name}", *"12")
+    send(sender, name, *"34")
+    assert [texts(each) for each in workers] == [["1", "2", "3"], ["4"]]
+
+
 def test_message_names_the_address_as_its_sender_did(join: Join, name: str) -> None:
     client = worker(join, name, f"{name}.a")
     sender = join("artemis")

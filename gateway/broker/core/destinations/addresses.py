@@ -25,7 +25,7 @@ from gateway.broker.core.virtual_topics import with_repeated
 from gateway.broker.properties.names import check_name
 from gateway.broker.properties.pause import Pause
 from gateway.messaging.destination import Destination, Queue
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import Headers, Message, for_queue
 from gateway.messaging.provider import DUPLICATE_ID
 
 #: Duplicate ids of which an address remembers where it has sent them last.
@@ -206,7 +206,7 @@ def to_queue(queue: PhysicalQueue, original: Headers) -> Headers:
     whole = original if repeated is None else repeated
     last = queue.copied_headers
     if last is None or last[0] is not whole:
-        queue.copied_headers = last = (whole, whole.replace(destination=queue.destination))
+        queue.copied_headers = last = (whole, for_queue(whole, queue.destination))
     return last[1] if repeated is None else with_repeated(original, last[1])
 
 

@@ -119,6 +119,23 @@ def test_the_queue_of_the_addresss_name_takes_turns_with_the_others(stepped: Ste
     assert waiting(stepped, A) == ["2", "4"]
 
 
+def test_a_message_to_that_queue_of_the_address_is_for_it_alone(stepped: Stepped) -> None:
+    exist(stepped, ORDERS, A)
+    stepped.send_each([addressed(ORDERS, body) for body in "12"])
+    assert (waiting(stepped, ORDERS), waiting(stepped, A)) == (["1", "2"], [])
+
+
+def test_what_was_chosen_stays_where_an_address_has_the_queues_name(stepped: Stepped) -> None:
+    exist(stepped, A)
+    exist(stepped, B, address="a")
+    session = stepped.session(Mode.TRANSACTED)
+    stepped.send([text(ORDERS, "1"), addressed(A, "2"), text(A, "3")], session)
+    assert stepped.commit(session).well
+    stepped.run_until_idle()
+    # The queue of that name has another address.
+    assert (waiting(stepped, A), waiting(stepped, B)) == (["1", "2"], ["3"])
+
+
 def test_a_queue_of_that_name_that_comes_later_takes_turns(stepped: Stepped) -> None:
     exist(stepped, A)
     inbox = stepped.consume(stepped.session(), ORDERS)
