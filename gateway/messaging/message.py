@@ -352,7 +352,7 @@ class AddressedHeaders(Headers):
 
 
 def for_queue(headers: Headers, queue: Destination) -> AddressedHeaders:
-    """Return the headers of a message for which a queue of its address was chosen."""
+    """Return a message's headers for the queue that was chosen for it."""
     fields = headers._fields()
     fields["destination"] = queue
     made = AddressedHeaders(**fields)  # type: ignore[arg-type]
