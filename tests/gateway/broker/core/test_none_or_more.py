@@ -212,17 +212,20 @@ async def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_real_store_keeps_it(deployment: Deployment) -> None:
+async def test_a_real_store_keeps_what_they_receive(deployment: Deployment) -> None:
     client = await deployment.connect(client_id="me")
     session = client.session(Mode.AUTO)
     client.consumer(session, BELOW, durable_name="wide", none_or_more=True)
     client.consumer(session, BELOW, durable_name="narrow")
+    several: dict[str, Any] = {"durable_name": "several", "shared": True, "adds": True}
+    for topic in ("ä", "a.b"):
+        client.consumer(session, Topic(topic), **several)
     assert await completed(session) is None
     await client.close()
     await deployment.reopen()
     sender = await deployment.connect()
     session = sender.session()
-    session.send(to_each(Topic, "a", "a.b"))
+    session.send(to_each(Topic, "a", "a.b", "ä"))
     assert await completed(session) is None
     await sender.close()
     await deployment.reopen()
@@ -233,3 +236,6 @@ async def test_a_real_store_keeps_it(deployment: Deployment) -> None:
     await wide.count(2)
     await narrow.count(1)
     assert (wide.texts, narrow.texts) == (["a", "a.b"], ["a.b"])
+    both = client.consumer(session, Topic("ä"), **several)
+    await both.count(2)
+    assert both.texts == ["a.b", "ä"]
