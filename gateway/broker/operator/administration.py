@@ -457,7 +457,8 @@ class BrokerAdministration:
             physical = self._broker.find(Destination(kind, name, temporary))
             if physical is not None:
                 return physical
-        raise AdministrationRefused(f"there is no {type} '{name}'")
+        address = self._broker.addresses.told(name) if kind is Kind.QUEUE else ""
+        raise AdministrationRefused(f"there is no {type} '{name}'{address}")
 
     def _changeable(self, type: str, name: str) -> PhysicalQueue | PhysicalTopic:
         physical = self._find(type, name)

@@ -30,6 +30,8 @@ from gateway.messaging.provider import DUPLICATE_ID
 
 #: Duplicate ids of which an address remembers where it has sent them last.
 _MOST_IDS: Final = 1_000
+#: Queues of an address that an error names.
+_NAMED: Final = 10
 
 
 class ForSubscription(list[Message]):
@@ -178,6 +180,18 @@ class Addresses:
         ):
             check_name(Queue(address))
             self._give(physical, address)
+
+    def told(self, name: str) -> str:
+        """Return the end of a sentence about a name that no queue has.
+
+        It says which queues the address of that name has; "" where it has no queue.
+        """
+        address = self.by_name.get(name)
+        if address is None:
+            return ""
+        names = [queue.destination.name for queue in address.queues]
+        more = "" if len(names) <= _NAMED else f" and {len(names) - _NAMED} more"
+        return f"; it is the address of {', '.join(names[:_NAMED])}{more}"
 
     def forget(self, physical: PhysicalDestination) -> None:
         """A queue goes that use has made, and maybe its row stays.

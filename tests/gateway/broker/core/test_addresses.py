@@ -279,6 +279,13 @@ def test_what_an_address_can_be(stepped: Stepped) -> None:
         outcome(stepped, administration(stepped).create("topic", "t", {"address": "orders"}))
 
 
+def test_who_asks_about_an_address_hears_of_its_queues(stepped: Stepped) -> None:
+    exist(stepped, A, B)
+    with pytest.raises(AdministrationRefused) as refused:
+        administration(stepped).destination("queue", "orders")
+    assert str(refused.value) == "there is no queue 'orders'; it is the address of a, b"
+
+
 # --- limits, pauses and damage
 
 
