@@ -80,6 +80,11 @@ def test_a_connection_of_a_bridge_that_only_sends_is_not_told_to_subscribe(scene
         "nothing is delivered to it; it has sent 0 messages."
     )
     assert cause["command"] == "imqbridgemgr query link -bn moves -ln idle"
+    number = own["bridge moves, link idle, source"]
+    sentences = [each["sentence"] for each in scene.ask("connection", id=number)["causes"]]
+    assert f"Nothing waits in queue 'idle.in' for connection {number} (bridge moves, link" in str(
+        sentences
+    )
     for number in own.values():
         assert "NO_SUBSCRIPTION" not in kinds(scene.ask("connection", id=number))
 

@@ -22,7 +22,7 @@ _MOST: Final = Field("limit", "At most", "number", help="Messages. Empty: all of
 _TO: Final = Field("to", "To", help="Such as queue:orders. Empty: to where each came from.")
 _EXPIRES: Final = Field(
     "expires",
-    "Expire",
+    "Expires",
     help="A time such as 2030-01-31T12:00:00Z, or never: the same for each. Empty: as before they "
     "died; what has expired does not again.",
 )

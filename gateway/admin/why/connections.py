@@ -231,7 +231,7 @@ def _idle(holder: Holder, destination: Destination) -> Cause:
     )
     return Cause(
         CauseKind.NOTHING_WAITS,
-        f"Nothing waits in {spoken(destination)} for subscription {quoted(holder.name)} of {holder.who}; {given}.",
+        f"Nothing waits in {spoken(destination)} for {holder.subscribed}; {given}.",
         {"connection": holder.connection},
         "If messages should be there, ask about the destination:",
         why_destination(destination),

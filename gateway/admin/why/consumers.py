@@ -111,9 +111,8 @@ def _each(holders: Sequence[Holder]) -> str:
     texts = []
     for each in _biggest(holders):
         since = f", since {moment(each.consumer.handed_ms)}" if each.consumer.handed_ms else ""
-        texts.append(
-            f"{each.who} holds {each.consumer.outstanding} by subscription {quoted(each.name)}{since}"
-        )
+        by = f" by subscription {quoted(each.name)}" if each.name else ""
+        texts.append(f"{each.who} holds {each.consumer.outstanding}{by}{since}")
     return listing(texts)
 
 
@@ -197,7 +196,7 @@ def _not_running(holders: Sequence[Holder], place: PlaceFacts) -> Cause:
     )
     return Cause(
         CauseKind.CONSUMER_STOPPED,
-        f"{counted(len(holders), 'subscription')} of {place.name} {some(len(holders), 'delivers', 'deliver')} nothing: {quoted(first.name)} of {first.who} {why}.",
+        f"{counted(len(holders), 'subscription')} of {place.name} {some(len(holders), 'delivers', 'deliver')} nothing: {first.subscribed} {why}.",
         _figures(holders, place),
         "Have the client BEGIN, or subscribe without a transaction; see its connection:"
         if outside
@@ -210,7 +209,7 @@ def _paced(holders: Sequence[Holder], place: PlaceFacts) -> Cause:
     first = holders[0]
     return Cause(
         CauseKind.USER_RATE,
-        f"{counted(len(holders), 'subscription')} of {place.name} {some(len(holders), 'gets', 'get')} the rest later, as the user has got as much as it may in a second: {quoted(first.name)} of {first.who}.",
+        f"{counted(len(holders), 'subscription')} of {place.name} {some(len(holders), 'gets', 'get')} the rest later, as the user has got as much as it may in a second: {first.subscribed}.",
         _figures(holders, place),
         "Ask for how long, and by which limit:",
         command("imqcmd", "why", "cxn", "-id", first.connection),
@@ -319,9 +318,7 @@ def exclusive_causes(
             )
         ]
     first = next((each for each in consumers if each.consumer is active), None)
-    who = (
-        "another consumer" if first is None else f"{first.who}, subscription {quoted(first.name)},"
-    )
+    who = "another consumer" if first is None else first.subscribed
     number = 0 if first is None else first.connection
     return [
         Cause(

@@ -74,6 +74,11 @@ class Holder:
     unsent: int = 0
     unused: tuple[str, ...] = ()
 
+    @property
+    def subscribed(self) -> str:
+        """Name the subscription and whose it is; a link's has no name of its own."""
+        return f"subscription {quoted(self.name)} of {self.who}" if self.name else self.who
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
