@@ -130,6 +130,10 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
     def _check_options(self, arguments: Sequence[str]) -> None:
+        for each in arguments:
+            # What Python makes of octets that are no UTF-8.
+            if any("\udc80" <= character <= "\udcff" for character in each):
+                raise UsageError(f"{each!r}: expected text in UTF-8")
         # argparse abbreviates options with one dash, whatever it is told.
         known = {option: action for action in self._actions for option in action.option_strings}
         given = iter(arguments)

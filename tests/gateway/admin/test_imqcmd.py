@@ -751,6 +751,7 @@ async def test_silence(imq: Live) -> None:
         (("restart", "bkr"), "there is no restart bkr: restart its service"),
         (("list", "cxn", "-tmp"), "-tmp is not for list cxn"),
         (("list", "dst", "-x"), "there is no option -x"),
+        (("query", "dst", "-t", "q", "-n", "\udcff"), "'\\udcff': expected text in UTF-8"),
         (("list", "dst", "-rtm", "soon"), "-rtm soon: expected a whole number, -1 or more"),
         (("list", "dst", "-p", "secret"), "-p is refused"),
         *(
