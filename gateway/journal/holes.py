@@ -28,7 +28,8 @@ class Span:
     :param first: the number of the first of them, and
     :param last: that of the last.
     :param lines: how many there are.
-    :param ended: the ``reason`` of an end line; "" where it has none.
+    :param ended: the ``reason`` of an end line, "" where it has none; and
+    :param lost: its ``lost``.
     """
 
     run: str
@@ -37,6 +38,7 @@ class Span:
     last: int
     lines: int
     ended: str = ""
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ def span(run: str, segment: int, first: bytes, last: bytes, lines: int) -> Span 
     try:
         begin, end = json.loads(first), json.loads(last)
         ended = str(end["reason"]) if segment == END_SEGMENT else ""
-        return Span(run, segment, int(begin["line"]), int(end["line"]), lines, ended)
+        lost = int(end.get("lost", 0))
+        return Span(run, segment, int(begin["line"]), int(end["line"]), lines, ended, lost)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -95,7 +98,7 @@ def _run(run: str, spans: Sequence[Span], left: Unended | None) -> RunLines:
     ended = ""
     # Segments before the first that is there have lines that are too old.
     if spans and spans[0].segment > 1:
-        before = spans[0].first - 1
+        before = spans[0].first - 1 - spans[0].lost
     for each in spans:
         missing += each.last - before - each.lines
         before, ended = each.last, each.ended

@@ -58,7 +58,8 @@ class Unended:
     """A run that has not ended in order, or is running.
 
     :param run: its name; "" where the slot cannot be read.
-    :param taken: the number of the last line that it had taken when it noted that, and
+    :param taken: the number of the last line that it had taken when it noted that,
+    :param written: that of the last line that was written then, and
     :param lost: how many lines it had lost then.
     :param stopped: its disk took no more.
     :param closed: it has stopped in order, and could not write its end line.
@@ -67,6 +68,7 @@ class Unended:
     run: str
     instance: str = ""
     taken: int = 0
+    written: int = 0
     lost: int = 0
     stopped: bool = False
     closed: bool = False
@@ -107,7 +109,15 @@ class Runs:
         #: None until it has one.
         self._slot: int | None = None
 
-    def note(self, taken: int, lost: int, *, stopped: bool = False, closed: bool = False) -> None:
+    def note(
+        self,
+        taken: int,
+        written: int,
+        lost: int,
+        *,
+        stopped: bool = False,
+        closed: bool = False,
+    ) -> None:
         """Note how the run stands, in its slot, and take one first if it has none.
 
         What is noted survives the end of the process. It is synced where lines were lost for the
@@ -117,7 +127,7 @@ class Runs:
         :raises OSError: it could not be noted.
         """
         before, first = self._standing, self._slot is None
-        self._standing = replace(before, taken=taken, lost=lost, stopped=stopped, closed=closed)
+        self._standing = Unended(before.run, before.instance, taken, written, lost, stopped, closed)
         if self._slot is None:
             self._slot = _free_slot(self._folder, self._standing.run)
         _write(
@@ -225,13 +235,15 @@ def _end(folder: Path, run: Unended, chain: Chain | None) -> EndTold | None:
         last = _number(last_line(folder / segment_name(run.run, number)))
     if not (last or run.taken) or (run.closed and run.taken <= last):
         return None
-    missing = max(0, run.taken - last)
+    # Where no segment of it is left, they may have been too old.
+    missing = max(0, run.taken - last if number else min(run.taken - run.written, run.lost))
     comment = _comment(run, missing)
     fields: dict[str, object] = {
         "time": time.time_ns() // 1000,
         "steps": [RUN_ENDED],
         "reason": STOPPED if run.closed else KILLED,
         "comment": comment,
+        "lost": missing or None,
     }
     data = Lines(run.run, run.instance).line(max(last, run.taken) + 1, fields)
     name = segment_name(run.run, END_SEGMENT) + OPEN.removeprefix(SEGMENT)
@@ -295,6 +307,7 @@ def _parsed(said: bytes) -> Unended:
             str(found["run"]),
             str(found["instance"]),
             _whole(found["taken"]),
+            _whole(found["written"]),
             _whole(found["lost"]),
             found["stopped"] is True,
             found["closed"] is True,

@@ -236,6 +236,9 @@ FIELDS: Final = (
     ),
     Field("comment", "string", "the same: a sentence"),
     Field(
+        "lost", "bigint", "with the end line of a run: lines before it that are known to be lost"
+    ),
+    Field(
         "transfers",
         "array<bigint>",
         "on a link: the number of each message's transfer, which with link and run names it",

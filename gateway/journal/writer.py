@@ -355,7 +355,7 @@ class Writer:
         if self._runs is None or stands == self._noted:
             return
         try:
-            self._runs.note(self.last, stands[1], stopped=self.stopped)
+            self._runs.note(self.last, self._kept, stands[1], stopped=self.stopped)
         except OSError as error:
             if not self._not_noted:
                 self._not_noted = True
@@ -376,7 +376,7 @@ class Writer:
             if whole and self._kept == self.last:
                 self._runs.end()
             else:
-                self._runs.note(self.last, self.lost, closed=True)
+                self._runs.note(self.last, self._kept, self.lost, closed=True)
                 self._runs.end_this(self._segments.chain)
         except OSError as error:
             # The next start finds the slot.

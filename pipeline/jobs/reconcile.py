@@ -107,14 +107,14 @@ def run(
     try:
         by_link = counts(judged).collect()
         _check_links(wanted, paths, by_link)
-        missing = gaps(found, events.seen).collect()
+        unended = unended_runs(spark, paths)
+        missing = gaps(found, events.seen, also=unended).collect()
         if missing and (since or until):
             missing = gaps(found, events.seen, events.frame).collect()
         output.write(judged, "messages")
         output.write(counts(judged), "links")
         lying = [] if wanted.browse is None else _at_target(spark, judged, wanted.browse, output)
         agrees, summary = _summary(judged, by_link, missing, lying, wanted)
-        unended = unended_runs(spark, paths)
         if unended:
             summary = _with_unended(summary, unended)
         if output.report is not None:

@@ -15,6 +15,7 @@ No step is one task for a link, a run or an instance, as a link may have most of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -265,17 +266,20 @@ def messages(
     )
 
 
-def gaps(found: DataFrame, seen: DataFrame, events: DataFrame | None = None) -> DataFrame:
+def gaps(
+    found: DataFrame, seen: DataFrame, events: DataFrame | None = None, also: Sequence[str] = ()
+) -> DataFrame:
     """Return which lines are missing in these transfers' runs.
 
     Columns ``run`` and ``missing``.
 
     :param events: all that was read, where that is not the whole journal: only lines that may have
         been among it are missing then.
+    :param also: more runs: all that one of a link's may have told may be lost.
     """
-    missing = line_bitmaps.gaps(seen).join(
-        sql.broadcast(found.select("run").distinct()), "run", "left_semi"
-    )
+    runs = sql.broadcast(found.select("run").distinct().withColumn("_told", sql.lit(True)))
+    told = sql.col("_told").isNotNull() | sql.col("run").isin(list(also))
+    missing = line_bitmaps.gaps(seen).join(runs, "run", "left").where(told).drop("_told")
     if events is not None:
         spans = events.groupBy("run").agg(
             sql.min("line").alias("_first"), sql.max("line").alias("_last")

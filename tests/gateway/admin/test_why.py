@@ -346,7 +346,7 @@ def test_lines_that_were_lost_and_runs_that_were_killed_are_said(tmp_path: Path)
     fields = {"time": 1_000_000, "steps": ["produced"], "ids": ["ID-x-1"]}
     lines = [made.line(number, fields) for number in (1, 2, 5)]
     (tmp_path / segment_name("run", 1)).write_bytes(b"".join(lines))
-    Runs(tmp_path, "run", "test").note(7, 4)
+    Runs(tmp_path, "run", "test").note(7, 5, 4)
     assert len(list(end_left(tmp_path))) == 1
     journey = read_journey(tmp_path, "ID-x-1", 2)
     assert len(journey.steps) == 3
@@ -355,7 +355,7 @@ def test_lines_that_were_lost_and_runs_that_were_killed_are_said(tmp_path: Path)
         "1 run of the gateway was killed in the time that was read: steps of the moment before may be missing.",
     ]
     # What this run has lost is noted beside it, and counts once.
-    Runs(tmp_path, "run2", "test").note(3, 2)
+    Runs(tmp_path, "run2", "test").note(3, 1, 2)
     journey = read_journey(tmp_path, "ID-x-1", 2)
     [lost, _] = unknown_of_journal(journey, JournalStanding("all", 0, 0, 2, True), 60)
     assert lost == "6 lines of the journal were lost."

@@ -124,7 +124,7 @@ def test_a_full_disk_keeps_the_end_line_for_the_next_start(tmp_path: Path) -> No
 def test_a_run_that_was_killed_has_an_end_line(
     tmp_path: Path, taken: int, lost: int, number: int, comment: str
 ) -> None:
-    Runs(tmp_path, RUN, "test").note(taken, lost)
+    Runs(tmp_path, RUN, "test").note(taken, taken - lost, lost)
     segment(tmp_path, 1, range(1, 6))
     assert holes(tmp_path) == [RunLines(RUN, 5, lost, open=True)]
     chain = Chain(tmp_path)
@@ -136,8 +136,24 @@ def test_a_run_that_was_killed_has_an_end_line(
     assert list(end_left(tmp_path)) == [], "once"
 
 
+def test_a_run_of_which_all_is_lost_is_told_from_one_whose_segments_are_too_old(
+    tmp_path: Path,
+) -> None:
+    Runs(tmp_path, RUN, "test").note(300, 0, 300)
+    Runs(tmp_path, NEXT, "test").note(300, 290, 0)
+    assert len(list(end_left(tmp_path))) == 2
+    assert [comment for _, _, comment in ended(tmp_path)] == [
+        "the run was killed: 300 lines before this one are lost, and more may be",
+        "the run was killed: lines of its last moment may be lost",
+    ]
+    assert holes(tmp_path) == [
+        RunLines(RUN, 0, 300, killed=True),
+        RunLines(NEXT, 0, 0, killed=True),
+    ]
+
+
 def test_it_has_one_end_line_though_its_slot_was_not_freed(tmp_path: Path) -> None:
-    Runs(tmp_path, RUN, "test").note(3, 3)
+    Runs(tmp_path, RUN, "test").note(3, 0, 3)
     before = (tmp_path / RUNS).read_bytes()
     assert len(list(end_left(tmp_path))) == 1
     (tmp_path / RUNS).write_bytes(before)
@@ -146,13 +162,13 @@ def test_it_has_one_end_line_though_its_slot_was_not_freed(tmp_path: Path) -> No
 
 
 def test_one_that_has_told_nothing_has_no_end_line(tmp_path: Path) -> None:
-    Runs(tmp_path, RUN, "test").note(0, 0)
+    Runs(tmp_path, RUN, "test").note(0, 0, 0)
     assert list(end_left(tmp_path)) == []
     assert (unended(tmp_path), lines_of(tmp_path)) == ([], [])
 
 
 def test_a_note_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    Runs(tmp_path, RUN, "test").note(1, 0)
+    Runs(tmp_path, RUN, "test").note(1, 1, 0)
     path = tmp_path / RUNS
     path.write_bytes(path.read_bytes().replace(b'"run"', b'"???"'))
     assert unended(tmp_path) == [Unended("")]
@@ -165,7 +181,7 @@ def test_a_note_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_there_is_a_slot_for_each_of_many_runs(tmp_path: Path) -> None:
     runs = [run_name("store", number) for number in range(80)]
     for run in runs:
-        Runs(tmp_path, run, "test").note(1, 1)
+        Runs(tmp_path, run, "test").note(1, 0, 1)
     assert [each.run for each in unended(tmp_path)] == runs
 
 
@@ -182,7 +198,7 @@ def test_a_disk_that_is_full_at_the_first_start_is_told(tmp_path: Path) -> None:
 
 @given(st.text(max_size=600), st.integers(0, 1 << 62), st.booleans())
 def test_a_note_is_read_as_it_was_written(instance: str, number: int, flag: bool) -> None:
-    note = Unended(RUN, instance, number, number, flag, not flag)
+    note = Unended(RUN, instance, number, number, number, flag, not flag)
     slot = note.slot()
     assert (len(slot), slot.count(b"\n")) == (512, 1)
     found = json.loads(slot)
@@ -190,6 +206,7 @@ def test_a_note_is_read_as_it_was_written(instance: str, number: int, flag: bool
     assert found == {
         "run": RUN,
         "taken": number,
+        "written": number,
         "lost": number,
         "stopped": flag,
         "closed": not flag,

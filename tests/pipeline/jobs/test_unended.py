@@ -36,7 +36,7 @@ def test_what_a_full_disk_has_cost_before_a_kill_is_missing(
     journal.roll()
     assert told(spark, tmp_path, [folder]) == (True, 0, None)
     last = sum(len(path.read_bytes().splitlines()) for path in folder.iterdir())
-    Runs(folder, journal.run, "i").note(last + 7, 7, stopped=True)
+    Runs(folder, journal.run, "i").note(last + 7, last, 7, stopped=True)
     assert told(spark, tmp_path, [folder]) == (False, 7, 1), "before the next start"
     before = {path.name for path in folder.iterdir()}
     assert len(list(end_left(folder))) == 1
@@ -58,13 +58,27 @@ def test_what_a_full_disk_has_cost_before_a_kill_is_missing(
     assert told(spark, tmp_path, [both]) == (False, 7, 1)
 
 
+def test_a_run_of_which_all_is_lost_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "journal"
+    journal = LinkJournal(folder, 7)
+    linked.moved(journal)
+    journal.roll()
+    later = journal.run[:-1] + str((int(journal.run[-1]) + 1) % 10)
+    Runs(folder, later, "i").note(9, 0, 9, stopped=True)
+    assert told(spark, tmp_path, [folder]) == (False, 9, 1)
+    assert len(list(end_left(folder))) == 1
+    assert told(spark, tmp_path, [folder]) == (False, 9, 1)
+    ingest.run(spark, [str(folder)], str(tmp_path / "table"))
+    assert told(spark, tmp_path, [tmp_path / "table"]) == (False, 9, 1)
+
+
 def test_a_run_that_was_killed_is_told_though_nothing_is_known_to_be_lost(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     journal = LinkJournal(tmp_path / "journal", 6)
     linked.moved(journal)
     journal.roll()
-    Runs(tmp_path / "journal", journal.run, "i").note(0, 0)
+    Runs(tmp_path / "journal", journal.run, "i").note(0, 0, 0)
     assert (tmp_path / "journal" / RUNS).exists()
     assert len(list(end_left(tmp_path / "journal"))) == 1
     assert told(spark, tmp_path, [tmp_path / "journal"]) == (True, 0, 1)
