@@ -200,7 +200,7 @@ class ArtemisLayout:
         pairs: list[tuple[str, str]] = []
         if delivered.subscription is not None:
             pairs.append(("subscription", delivered.subscription))
-        if delivered.token:
+        if delivered.token and delivered.version is Version.V1_2:
             pairs.append(("ack", delivered.number))
         kind = "ANYCAST" if headers.destination.kind is Kind.QUEUE else "MULTICAST"
         origin = headers.properties.get(ORIGINAL_DESTINATION)

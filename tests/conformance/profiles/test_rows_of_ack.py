@@ -24,6 +24,17 @@ def test_ack_joins(join: Join, name: str, profile: str, cell: str) -> None:
     assert client.left(f"/queue/{name}") == []
 
 
+@row("``ack`` of MESSAGE in 1.0 and 1.1", artemis="none", rabbitmq="none", others="is there")
+def test_ack_of_message(join: Join, name: str, profile: str, cell: str) -> None:
+    for version in ("1.0", "1.1"):
+        client = join(profile, version)
+        client.counted = False
+        (message,) = client.hold(f"/queue/{name}", version, ack="client")
+        assert ("ack" in message) is (cell == "is there"), message.headers
+        client.ack(message)
+        client.disconnect()
+
+
 @row(
     "NACK of a message that is not persistent",
     activemq="is dropped",
