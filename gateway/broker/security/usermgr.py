@@ -25,6 +25,7 @@ from gateway.broker.security.access import make_first_rules
 from gateway.broker.security.passcodes import hash_passcode
 from gateway.broker.security.users import (
     ADMIN_GROUP,
+    FIRST_ADMINISTRATOR,
     FIRST_USERS,
     User,
     UsersError,
@@ -186,13 +187,14 @@ def delete(name: str, force: bool, varhome: Path, instance: str, silent: bool) -
     layout = Layout(varhome.absolute(), instance)
     if name not in _known(layout):
         raise CommandRefused(f"there is no user '{name}'{_of_new(layout)}")
-    _make_first(layout)
     if not force:
-        if _is_last_administrator(read_users(layout.users), name):
+        new = _is_new(layout)
+        if name == FIRST_ADMINISTRATOR if new else _is_last_administrator(_kept(layout), name):
             raise CommandRefused(
                 f"user '{name}' is the only active one in group {ADMIN_GROUP}; -f deletes it all the same"
             )
         click.confirm(f"Delete user '{name}'?", abort=True, err=True)
+    _make_first(layout)
     with edited(layout.users) as users:
         last = _is_last_administrator(users, name)
         if users.pop(name, None) is None:

@@ -350,8 +350,9 @@ def is_name(text: str) -> bool:
     return True
 
 
-#: Who :func:`make_first_users` makes.
+#: Who :func:`make_first_users` makes, and which of these alone is an administrator.
 FIRST_USERS: Final = ("admin", "guest")
+FIRST_ADMINISTRATOR: Final = "admin"
 
 
 def make_first_users(layout: Layout, *, shown: bool = True) -> tuple[str, ...]:

@@ -284,6 +284,16 @@ def test_what_is_refused_makes_no_instance(new: Tool, passfile: Path, what: str)
     assert not new.layout.varhome.exists()
 
 
+def test_a_new_instance_is_not_made_for_an_administrator_who_stays(new: Tool) -> None:
+    code, out, err = new("delete", "-u", "admin")
+    assert (code, out) == (1, "")
+    assert "user 'admin' is the only active one in group admin; -f deletes it all the same" in err
+    new.answers = ["n"]
+    assert new("delete", "-u", "guest")[0] == 1
+    assert new.answers == []
+    assert not new.layout.varhome.exists()
+
+
 def test_the_only_administrator_is_deleted_by_force_only_and_not_without_a_word(
     new: Tool, passfile: Path
 ) -> None:
