@@ -319,7 +319,7 @@ def _kept(layout: Layout) -> Mapping[str, User]:
     """
     if not layout.users.exists():
         raise CommandRefused(
-            f"{layout.users} is gone from an instance that has run: put it back, such as from a backup of the etc folder. Without it nobody can connect"
+            f"{layout.users} is gone from an instance that has run: put it back, such as from a backup of the etc folder. Without it no user can connect"
         )
     return read_users(layout.users)
 
