@@ -22,16 +22,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO
 from socket import socket
 from typing import Any, Final
 
-from klein import Klein
 from twisted.internet.interfaces import IListeningPort
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
+from twisted.web.resource import Resource
 from twisted.web.server import Request, Site
 
 from gateway.instance import settings_general
@@ -83,12 +84,8 @@ class HealthService:
 
     def __init__(self, reactor: Any, health: Callable[[], Health]) -> None:
         self._reactor = reactor
-        self._health = health
         self._listening: IListeningPort | None = None
-        app = Klein()
-        app.route("/live")(self._live)
-        app.route("/ready")(self._ready)
-        self._site = _Site(app.resource(), reactor)
+        self._site = _Site(_Resource(health), reactor)
 
     async def start_as(self, settings: Settings) -> tuple[str, int] | None:
         """Listen where settings say.
@@ -140,13 +137,22 @@ class HealthService:
             thread.join()
             beside.server_close()
 
-    def _live(self, request: Any) -> bytes:
-        return self._told(request, _life)
 
-    def _ready(self, request: Any) -> bytes:
-        return self._told(request, _readiness)
+class _Resource(Resource):
+    """Answers by the path alone. :param health: as for the service."""
 
-    def _told(self, request: Any, form: Callable[[Health], tuple[bool, object]]) -> bytes:
+    isLeaf = True
+
+    def __init__(self, health: Callable[[], Health]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._health = health
+
+    def render(self, request: Any) -> bytes:
+        """As :class:`~twisted.web.resource.IResource` does."""
+        form = _FORMS.get(request.path.decode("latin-1"))
+        if form is None:
+            request.setResponseCode(HTTPStatus.NOT_FOUND)
+            return b""
         status, body = _answer(form(self._health()))
         request.setResponseCode(status)
         for name, text in _HEADERS.items():

@@ -15,7 +15,7 @@ sent no request with a right password within :data:`STRANGE_S`, however many byt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from http import HTTPStatus
 from io import BytesIO
 from itertools import chain
@@ -230,6 +230,8 @@ class _Request(Request):
     now: Callable[[], Role | None] = staticmethod(lambda: None)
     too_large = False
     _seen = 0
+    #: Whether the connection was to be kept, where it is not because a stranger asks.
+    _persistent: Any = False
     content: Any
     channel: Any
 
@@ -238,11 +240,22 @@ class _Request(Request):
         self.admin, self.role, self.now = identity.user, identity.role, identity.now
         if not self.gone:
             self.channel.site.let_in.add(_peer(self.channel.getPeer()))
+            if self._persistent:
+                self.channel.persistent = self._persistent
+                self.responseHeaders.removeHeader("Connection")
 
     def process(self) -> None:
         site: _Site = self.channel.site
         site.under_way[self] = None
         self.notifyFinish().addBoth(lambda _: site.under_way.pop(self, None))
+        if site.is_stranger(self) and self.channel.persistent:
+            # One after the other, a stranger's requests would keep the reactor from all others:
+            # what has come of them is answered at once.
+            self._persistent, self.channel.persistent = self.channel.persistent, False
+            self.setHeader("Connection", "close")  # type: ignore[no-untyped-call]
+        if odd := self._odd_header():
+            self._answer_with(Refused(f"the header {odd} of the request is not UTF-8", "bad_text"))
+            return
         if len(site.under_way) > MOST_REQUESTS:
             sent_away = next(filter(site.is_stranger, site.under_way), self)
             sent_away.send_away()
@@ -259,10 +272,26 @@ class _Request(Request):
             {"Retry-After": str(AGAIN_S), "Connection": "close"},
         )
         self.channel.persistent = False
+        self._answer_with(refused)
+
+    def _answer_with(self, refused: Refused) -> None:
         self.write(write_refusal(self, refused))  # type: ignore[no-untyped-call]
         # What else would answer it writes no more.
         self.gone = True
         self.finish()  # type: ignore[no-untyped-call]
+
+    def _odd_header(self) -> str:
+        """Return the name of a header that is no text; "" if all are.
+
+        Who asks is not known yet. That of the host is looked at when it is.
+        """
+        for name, values in self.requestHeaders.getAllRawHeaders():
+            try:
+                b"".join(values).decode()
+            except UnicodeDecodeError:
+                if name.lower() != b"host":
+                    return name.decode("ascii", "replace")
+        return ""
 
     def gotLength(self, length: int | None) -> None:
         # Never a file on the disk.
@@ -361,14 +390,17 @@ class _Connections(WrappingFactory):
     def buildProtocol(self, addr: IAddress | None) -> Any:
         if len(self.protocols) - len(self._leaving) >= MOST_CONNECTIONS:
             busy = {_peer(request.channel.getPeer()) for request in self._site.under_way}
-            there = [each for each in self.protocols if each not in self._leaving]
-            idle = [each for each in there if _address(each) not in busy]
+            # Looked at one by one, as in a flood the first is mostly the one.
+            idle = (each for each in self._there() if _address(each) not in busy)
+            strange_idle = (
+                each
+                for each in filter(self._is_strange, self._there())
+                if _address(each) not in busy
+            )
             # Connections without a right password must not keep the administrator out: the oldest
             # of them goes, those whose password is being checked last. One that is kept for a
             # later request, its client opens again.
-            leaving = next(
-                chain(filter(self._is_strange, idle), idle, filter(self._is_strange, there)), None
-            )
+            leaving = next(chain(strange_idle, idle, filter(self._is_strange, self._there())), None)
             if leaving is None:
                 # None closes the connection at once.
                 return None
@@ -380,6 +412,9 @@ class _Connections(WrappingFactory):
         built: Any = super().buildProtocol(addr)
         self._limit(built)
         return built
+
+    def _there(self) -> Iterator[ProtocolWrapper]:
+        return (each for each in self.protocols if each not in self._leaving)
 
     def _limit(self, connection: ProtocolWrapper) -> None:
         self._limits[connection] = self._clock.callLater(STRANGE_S, self._look, connection)

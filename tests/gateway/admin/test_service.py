@@ -505,6 +505,31 @@ def _dribbled_for(port: int) -> float:
 
 
 @on_reactor
+async def test_a_stranger_has_one_answer_on_a_connection() -> None:
+    """However many requests are sent at once: each would keep the reactor from all others."""
+    log, events = recording()
+    async with running(log=log) as admin:
+        events.clear()
+        flood = b"GET /v1 HTTP/1.1\r\nHost: h\r\n\r\n" * 1000
+        answer = await deferToThread(_raw, admin.port, flood)
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert b"\r\nConnection: close\r\n" in answer
+        # Of who was let in the connection is kept.
+        known = http.client.HTTPConnection("127.0.0.1", admin.port, timeout=20)
+        assert await deferToThread(_status, known) == 200
+        there = known.sock
+        assert await deferToThread(_status, known) == 200
+        assert known.sock is there is not None
+        known.close()
+        odd = b"GET /v1 HTTP/1.1\r\nHost: h\r\nAuthorization: Basic \xff\r\n\r\n"
+        answer = await deferToThread(_raw, admin.port, odd)
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"the header Authorization of the request is not UTF-8" in answer
+        assert events == []
+
+
+@on_reactor
 async def test_a_connection_that_only_waits_makes_room_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -179,6 +179,9 @@ async def test_a_connection_has_one_request_and_its_body_is_kept_nowhere(
         assert (await deferToThread(sent, port, request + body)).startswith(b"HTTP/1.1 200")
         large = b"Content-Length: 100000000\r\n\r\n"
         assert await deferToThread(sent, port, request + large, b"x" * 100_000) == b""
+        for odd in (b"GET /live HTTP/1.1\r\nHost: \xff", b"GET /%ff HTTP/1.1\r\nHost: h"):
+            answer = await deferToThread(sent, port, odd + b"\r\n\r\n")
+            assert answer.startswith((b"HTTP/1.1 200", b"HTTP/1.1 404"))
         assert await deferToThread(asked, port, "/live")
     finally:
         await maybeDeferred(service.stop)
