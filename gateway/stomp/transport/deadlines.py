@@ -73,6 +73,8 @@ class Pause(IntFlag):
     SUSPENDED = 16
     #: Its user has sent as much as it may.
     RATE = 32
+    #: More frames of WebSocket have come than a turn may read.
+    FRAMES = 64
 
 
 class ClientSilent(Exception):

@@ -19,7 +19,7 @@ from gateway.stomp.refusals import (
     TooManyConnections,
 )
 from gateway.stomp.transport.connection import Shared, StompConnection
-from gateway.stomp.transport.deadlines import ABORT_MS, Stage
+from gateway.stomp.transport.deadlines import ABORT_MS, Pause, Stage
 from gateway.stomp.websocket.codes import Code, WebSocketError
 from gateway.stomp.websocket.endpoint import WebSocket
 from gateway.stomp.websocket.upgrade import Agreed, UpgradeRefused
@@ -97,7 +97,23 @@ class WebSocketConnection(StompConnection):
             self._send_due()
             if carried:
                 super().dataReceived(carried)
+            if websocket.has_more:
+                self._read_frames_later()
             self._look_for_close()
+
+    def _read_frames_later(self) -> None:
+        """Read on in the next turn.
+
+        Frames that carry an octet each cost as much as long ones, and all others would wait.
+        """
+        if not self._pauses & Pause.FRAMES:
+            self._pause(Pause.FRAMES)
+            self._clock.callLater(0, self._read_more_frames)
+
+    def _read_more_frames(self) -> None:
+        if not self.is_gone:
+            self._go_on(Pause.FRAMES)
+            self.dataReceived(b"")
 
     def _begin_session(self, agreed: Agreed) -> None:
         self._began_session = True

@@ -63,10 +63,15 @@ class WebSocket:
         """Whether the client has sent its Close frame, its last one."""
         return self._reader.closed
 
+    @property
+    def has_more(self) -> bool:
+        """Whether frames have come that :meth:`receive` has not read yet."""
+        return self._reader.more
+
     def receive(self, octets: bytes, now_ms: int) -> bytes:
         """Return what messages carry.
 
-        :param octets: from the client, not empty.
+        :param octets: from the client; none where more had come.
         :param now_ms: the time, by a clock that never goes back.
         :raises UpgradeRefused: the request is not agreed to, and the answer is due.
         :raises WebSocketError: a frame breaks a rule.

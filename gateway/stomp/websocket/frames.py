@@ -50,6 +50,8 @@ _MANY: Final = 512
 MOST_CONTROLS: Final = 200
 #: Frames of messages that carry nothing, that one read may have.
 _MOST_IDLE: Final = 1000
+#: Frames that carry something, of which more wait for the next call: as many as a turn may last for.
+MOST_AT_ONCE: Final = 500
 #: More than any frame can carry.
 _ANY: Final = (1 << 62) - 1
 #: What an octet becomes by each octet of a mask.
@@ -72,6 +74,7 @@ class FrameReader:
 
     :param most_octets: that a frame may carry; 0 for any number.
     :ivar controls: control frames that have come and were not taken yet, in order.
+    :ivar more: whether octets wait for the next call, which may bring none.
     :ivar allowed: how many control frames may still come. Each costs as much as one that carries
         something, and is answered; the caller allows more as time goes by.
     """
@@ -90,6 +93,7 @@ class FrameReader:
         "allowed",
         "closed",
         "controls",
+        "more",
     )
 
     def __init__(self, most_octets: int = 0) -> None:
@@ -98,7 +102,8 @@ class FrameReader:
         self.allowed = MOST_CONTROLS
         #: A Close frame has come.
         self.closed = False
-        #: The begun head of a frame.
+        self.more = False
+        #: The begun head of a frame, or all that waits.
         self._head = b""
         #: Of the frame whose head is whole: payload octets that have not come, the mask for the
         #: next of them, and what kind it is.
@@ -114,12 +119,13 @@ class FrameReader:
         self._decoder: Final = codecs.getincrementaldecoder("utf-8")()
 
     def receive(self, octets: bytes) -> bytes:
-        """Return what messages carry, of all that has come with these octets.
+        """Return what messages carry, of what has come with these octets.
 
-        Control frames among them are added to :attr:`controls`.
+        Of :data:`MOST_AT_ONCE` frames it is; then more wait. Control frames among them are added to :attr:`controls`.
 
         :raises WebSocketError: they break a rule; what came before is lost.
         """
+        self.more = False
         if self.closed:
             return b""
         if self._head:
@@ -129,6 +135,9 @@ class FrameReader:
         idle = 0
         while at < end:
             if not self._left:
+                if len(parts) >= MOST_AT_ONCE:
+                    self._head, self.more = octets[at:], True
+                    break
                 if self.allowed < 0:
                     raise WebSocketError(
                         Code.POLICY,

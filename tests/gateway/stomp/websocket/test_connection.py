@@ -35,6 +35,7 @@ from gateway.messaging.provider import Connection
 from gateway.stomp.listeners import Listener
 from gateway.stomp.settings import SessionOptions, TransportOptions
 from gateway.stomp.websocket.codes import Code
+from gateway.stomp.websocket.frames import MOST_AT_ONCE
 from gateway.stomp.websocket.upgrade import Rules
 from gateway.stomp.wire import Frame, FrameParser, Limits, Version
 from tests.gateway.stomp.recording import message
@@ -443,6 +444,26 @@ async def test_a_flood_of_pings_ends_the_connection(serving: Serving) -> None:
     assert "pings" in close.reason
     other.say(_binary(b"SEND\ndestination:/queue/a\nreceipt:r\n\nlast\0"))
     await until(lambda: bridge.provider.calls("send"))
+
+
+@on_reactor
+async def test_a_client_that_sends_octet_by_octet_holds_up_no_other(serving: Serving) -> None:
+    bridge = await serving()
+    browser = await bridge.opened()
+    body = b"x" * 20_000
+    octets = b"SEND\ndestination:/queue/a\n\n" + body + b"\0"
+    count: list[int] = []
+    turns = LoopingCall(count.append, 1)
+    turns.clock = clock
+    ended = turns.start(0)
+    browser.say(*[BytesMessage(data=bytes([octet]), message_finished=False) for octet in octets])
+    await until(lambda: bridge.provider.calls("send"))
+    turns.stop()
+    await ended
+    [(_, _, [sent])] = bridge.provider.calls("send")
+    assert sent.body == body
+    # Others have had their turn between.
+    assert len(count) > len(octets) / MOST_AT_ONCE
 
 
 @on_reactor

@@ -14,7 +14,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, Tex
 from gateway.stomp.websocket import frames
 from gateway.stomp.websocket.codes import Code, WebSocketError
 from gateway.stomp.websocket.endpoint import WebSocket
-from gateway.stomp.websocket.frames import Control, FrameReader, Opcode
+from gateway.stomp.websocket.frames import MOST_AT_ONCE, Control, FrameReader, Opcode
 from gateway.stomp.websocket.upgrade import ANY_ORIGIN, Rules
 
 _LENGTHS = (0, 1, 2, 3, 4, 5, 125, 126, 127, 65_535, 65_536, 200_003)
@@ -160,6 +160,27 @@ def test_a_broken_rule_is_told_with_the_code_to_close_with(
         with pytest.raises(WebSocketError, match=text) as raised:
             _read(*parts)
         assert raised.value.code is code
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_of_many_frames_some_wait_for_the_next_call(whole: bool) -> None:
+    octets = b"".join(
+        _frame(
+            Opcode.CONTINUATION if number and not whole else Opcode.BINARY,
+            b"%d" % (number % 10),
+            fin=whole,
+        )
+        for number in range(3 * MOST_AT_ONCE)
+    )
+    reader = FrameReader()
+    carried = [reader.receive(octets[:-3])]
+    assert reader.more
+    while reader.more:
+        carried.append(reader.receive(b""))
+    assert [len(part) for part in carried] == [MOST_AT_ONCE] * 2 + [MOST_AT_ONCE - 1]
+    carried.append(reader.receive(octets[-3:]))
+    assert b"".join(carried) == b"0123456789" * (3 * MOST_AT_ONCE // 10)
+    assert not reader.more
 
 
 @pytest.mark.parametrize("opcode", [Opcode.PING, Opcode.PONG, Opcode.BINARY, Opcode.TEXT])
