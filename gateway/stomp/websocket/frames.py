@@ -50,8 +50,10 @@ _MANY: Final = 512
 MOST_CONTROLS: Final = 200
 #: Frames of messages that carry nothing, that one read may have.
 _MOST_IDLE: Final = 1000
-#: Frames that carry something, of which more wait for the next call: as many as a turn may last for.
+#: Whole messages that a call reads; what else has come waits for the next call.
 MOST_AT_ONCE: Final = 500
+#: A fragment takes as long as so many whole messages.
+FRAGMENT_WEIGHT: Final = 5
 #: More than any frame can carry.
 _ANY: Final = (1 << 62) - 1
 #: What an octet becomes by each octet of a mask.
@@ -121,7 +123,8 @@ class FrameReader:
     def receive(self, octets: bytes) -> bytes:
         """Return what messages carry, of what has come with these octets.
 
-        Of :data:`MOST_AT_ONCE` frames it is; then more wait. Control frames among them are added to :attr:`controls`.
+        That is of :data:`MOST_AT_ONCE` messages, or of a fifth as many fragments; then more wait.
+        Control frames among them are added to :attr:`controls`.
 
         :raises WebSocketError: they break a rule; what came before is lost.
         """
@@ -133,9 +136,10 @@ class FrameReader:
         parts: list[bytes] = []
         at, end = 0, len(octets)
         idle = 0
+        most = MOST_AT_ONCE
         while at < end:
             if not self._left:
-                if len(parts) >= MOST_AT_ONCE:
+                if len(parts) >= most:
                     self._head, self.more = octets[at:], True
                     break
                 if self.allowed < 0:
@@ -172,6 +176,8 @@ class FrameReader:
                     self._head = octets[at:]
                     break
                 at += begun
+                if self._control is None:
+                    most -= FRAGMENT_WEIGHT - 1
             taken = min(self._left, end - at)
             payload = self._next(octets[at : at + taken])
             at += taken

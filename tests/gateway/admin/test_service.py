@@ -506,7 +506,7 @@ def _dribbled_for(port: int) -> float:
 
 @on_reactor
 async def test_a_stranger_has_one_answer_on_a_connection() -> None:
-    """However many requests are sent at once: each would keep the reactor from all others."""
+    """Requests without end would keep the reactor from all others."""
     log, events = recording()
     async with running(log=log) as admin:
         events.clear()
