@@ -405,10 +405,11 @@ class _Connections(WrappingFactory):
                 # None closes the connection at once.
                 return None
             self._leaving.add(leaving)
+            transport: Any = leaving.transport
             if self._is_stranger(leaving):
-                leaving.transport.abortConnection()
+                transport.abortConnection()
             else:
-                leaving.transport.loseConnection()
+                transport.loseConnection()
         built: Any = super().buildProtocol(addr)
         self._limit(built)
         return built
