@@ -52,7 +52,7 @@ MOST_CONTROLS: Final = 200
 _MOST_IDLE: Final = 1000
 #: Whole messages that a call reads; what else has come waits for the next call.
 MOST_AT_ONCE: Final = 500
-#: A fragment takes as long as so many whole messages.
+#: The number of whole messages that take as long as a fragment.
 FRAGMENT_WEIGHT: Final = 5
 #: More than any frame can carry.
 _ANY: Final = (1 << 62) - 1
