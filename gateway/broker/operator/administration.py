@@ -217,10 +217,8 @@ class BrokerAdministration:
     ) -> Sequence[str]:
         """Change these properties of a destination, at once.
 
-        A destination that its use has made becomes an administrator's.
-
-        Messages that are there stay where the new limits would refuse them; REMOVE_OLDEST and
-        REMOVE_LOW_PRIORITY apply to them, too.
+        A destination that its use has made becomes an administrator's. Messages that are there stay
+        where the new limits would refuse them; REMOVE_OLDEST and REMOVE_LOW_PRIORITY apply to them.
 
         :param reset: properties that get their own values back; ``given`` may be empty then.
         :returns: sentences about properties that have no effect here; fails with
@@ -237,10 +235,13 @@ class BrokerAdministration:
                 physical.administered, physical.properties, base, kept, reset or ()
             )
             self._broker.addresses.remove(physical)
+            address = physical.properties.address
             physical.properties = administered_properties.over(
                 base or DestinationProperties(), physical.administered
             )
             self._broker.addresses.register(physical)
+            if physical.properties.address != address:
+                self._provider.readdressed(destination)
             physical.auto_created = False
             self._broker.rows.store_destination(physical)
             physical.let_senders_go()

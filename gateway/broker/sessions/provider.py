@@ -18,7 +18,7 @@ from gateway.broker.security.access import AccessRules
 from gateway.broker.security.users import ELSEWHERE, Principal
 from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.timing.schedule import Schedule
-from gateway.messaging.destination import Kind
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     AccessDenied,
     AuthenticationFailed,
@@ -92,6 +92,11 @@ class EmbeddedProvider:
     def numbered(self, number: int) -> EmbeddedConnection | None:
         """Return the open connection with this id; None without one."""
         return next((each for each in list(self.connections) if each.number == number), None)
+
+    def readdressed(self, queue: Destination) -> None:
+        """Ask again who may send to a queue, which has another address."""
+        for connection in self.connections:
+            connection.routing.producible.pop(queue, None)
 
     @property
     def resource(self) -> str:

@@ -231,7 +231,7 @@ class Routing:
                 continue
             error: MessagingError | None = None
             queue: PhysicalQueue | None = None
-            if destination not in allowed and not self._may(Operation.PRODUCE, destination):
+            if destination not in allowed and not self._may_send_by(destination):
                 error = AccessDenied(self.origin.user, Operation.PRODUCE.value, destination)
             else:
                 allowed[destination] = None
@@ -242,8 +242,20 @@ class Routing:
                 assert error is not None
                 self.refused(destination, error)
                 raise MessageRejected(index, error)
-            if queue.destination != destination:
-                message.headers = to_queue(queue, message.headers)
+            # Also where that is the queue of its name: it is not to have another turn.
+            message.headers = to_queue(queue, message.headers)
+
+    def _may_send_by(self, address: Destination) -> bool:
+        """Whether the user may send to a queue, or to the address of that name.
+
+        No queue of its name is made for that, so where an administrator has made one of its queues
+        the right to make some is not needed.
+        """
+        there = self._addresses.get(address.name)
+        if there is None or self._destinations.find(address) is not None:
+            return self._may(Operation.PRODUCE, address)
+        by_use = all(queue.auto_created for queue in there.queues)
+        return self._rules.allows(self.principal, Operation.PRODUCE, address, by_use)
 
     def _may(self, operation: Operation, destination: Destination) -> bool:
         """Whether the user may do that, and have the destination made if need be."""
@@ -360,7 +372,7 @@ class Routing:
         allowed = self._may(operation, destination)
         if not allowed and physical is not None and operation is Operation.PRODUCE:
             own = physical.properties.address
-            allowed = own != "" and self._may(operation, Queue(own))
+            allowed = own != "" and self._may_send_by(Queue(own))
         if not allowed:
             raise AccessDenied(self.origin.user, operation.value, destination)
         binds = address != "" and self._may_bind(physical, destination, address)
@@ -393,18 +405,21 @@ class Routing:
         """Whether a queue is to have an address.
 
         What is sent to the address comes to the queue then. So its user must be one who may have
-        that; and where others may use the queue already, one who may send them something.
+        that, and one who may send something to those who receive from the queue.
 
         :raises AccessDenied, InvalidDestination: it is to have it, and must not.
         """
         if address == destination.name:
             return False
         if physical is not None and (
-            not physical.auto_created
-            or physical.properties.address != ""
-            or not self._may(Operation.PRODUCE, destination)
+            not physical.auto_created or physical.properties.address != ""
         ):
             return False
+        if not self._may(Operation.PRODUCE, destination):
+            if physical is not None:
+                return False
+            # It would wait for ever for what never comes.
+            raise AccessDenied(self.origin.user, Operation.PRODUCE.value, destination)
         whole = Queue(address)
         check_name(whole)
         if not self._may(Operation.CONSUME, whole):

@@ -136,6 +136,15 @@ def test_what_was_chosen_stays_where_an_address_has_the_queues_name(stepped: Ste
     assert (waiting(stepped, A), waiting(stepped, B)) == (["1", "2"], ["3"])
 
 
+def test_what_it_was_chosen_for_stays_there_at_commit(stepped: Stepped) -> None:
+    exist(stepped, ORDERS, A)
+    session = stepped.session(Mode.TRANSACTED)
+    stepped.send_each(texts(ORDERS, range(4)), session)
+    assert stepped.commit(session).well
+    stepped.run_until_idle()
+    assert (waiting(stepped, ORDERS), waiting(stepped, A)) == (["0", "2"], ["1", "3"])
+
+
 def test_a_queue_of_that_name_that_comes_later_takes_turns(stepped: Stepped) -> None:
     exist(stepped, A)
     inbox = stepped.consume(stepped.session(), ORDERS)
@@ -435,6 +444,38 @@ def test_a_queue_of_others_gets_no_address_from_who_may_not_send_to_it(tmp_path:
     inbox = stepped.receive(as_user(stepped, "mallory"), A, address="orders")
     assert inbox.texts == ["theirs"]
     assert stepped.broker.addresses.by_name == {}
+
+
+def test_who_may_not_send_to_a_queue_makes_it_none_of_an_address(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, rules="queue.a.produce.deny.user=mallory\n")
+    mallory = as_user(stepped, "mallory")
+    # Else all who may send to that address might send to the queue from then on.
+    with pytest.raises(AccessDenied):
+        stepped.consume(mallory, A, address="evil")
+    assert stepped.broker.find(A) is None
+    assert isinstance(refusal(stepped, [text(A, "forged")], mallory), AccessDenied)
+
+
+def test_to_send_to_an_administrators_queues_needs_no_right_to_make_some(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path, rules="queue.create.deny.user=bob\nqueue.a.produce.deny.user=bob\n")
+    admin = administration(stepped)
+    outcome(stepped, admin.create("queue", "a", {"address": "orders"}))
+    bob = as_user(stepped, "bob")
+    stepped.send_each([text(ORDERS, "1"), text(A, "2")], bob)
+    assert waiting(stepped, A) == ["1", "2"]
+    with pytest.raises(AccessDenied):
+        stepped.consume(bob, ORDERS)
+
+
+def test_a_right_goes_with_the_address_that_gave_it(tmp_path: Path) -> None:
+    rules = "queue.a.produce.deny.user=bob\nqueue.other.produce.deny.user=bob\n"
+    stepped = Stepped(tmp_path, rules=rules)
+    exist(stepped, A)
+    bob = as_user(stepped, "bob")
+    stepped.send([text(A, "1")], bob)
+    outcome(stepped, administration(stepped).update("queue", "a", {"address": "other"}))
+    assert isinstance(refusal(stepped, [text(A, "2")], bob), AccessDenied)
+    assert waiting(stepped, A) == ["1"]
 
 
 def test_who_may_send_to_an_address_may_send_to_its_queues(tmp_path: Path) -> None:
