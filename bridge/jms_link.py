@@ -38,6 +38,7 @@ from bridge.link.transfer import LinkStops, Transfer, UnknownRefName
 from bridge.link.trouble import TELL_S, Progress, Refusals, Stall, remedy, with_remedy
 from bridge.link.watchdog import Watchdog
 from bridge.refused_link import end_text, place_text
+from gateway.instance.problems import counted
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import MessagingError, ProviderUnavailable
 from gateway.messaging.transformer import MessageTransformer
@@ -492,7 +493,9 @@ class JMSLink:
             return
         wait_s = self._attempts.wait_s(error)
         if wait_s is None:
-            self._error = f"{self._error} (given up after {self._attempts.failed} attempts)"
+            self._error = (
+                f"{self._error} (given up after {counted(self._attempts.failed, 'attempt')})"
+            )
             self._events.give_up()
             return
         if self._state not in (LinkState.PAUSED, LinkState.PAUSING):

@@ -434,7 +434,9 @@ class Ending:
         """One line, with the day in UTC."""
         if self.left <= timedelta(0):
             return f"{self.name}: {self.path} expired on {self.end:%Y-%m-%d}"
-        return f"{self.name}: {self.path} expires on {self.end:%Y-%m-%d}, in {self.left.days} days"
+        days = self.left.days
+        in_days = f"in {days} day{'' if days == 1 else 's'}"
+        return f"{self.name}: {self.path} expires on {self.end:%Y-%m-%d}, {in_days}"
 
 
 @dataclass(frozen=True)

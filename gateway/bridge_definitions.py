@@ -27,6 +27,7 @@ from gateway.bridges import BridgeLoader
 from gateway.configuration import Configuration, settings_now
 from gateway.instance import properties, settings_general
 from gateway.instance.layout import folder_locked, make_directory, replace
+from gateway.instance.problems import counted
 from gateway.instance.setting_types import BRIDGES
 from gateway.instance.settings import Settings, SettingsError
 from gateway.reactor.deferreds import shield
@@ -275,7 +276,7 @@ class BridgeDefinitions:
         waiting = self._transactions(name)
         if waiting:
             raise DefinitionRefused(
-                f"bridge {name} has {waiting} transactions that wait for a broker; 'imqbridgemgr list transactions -bn {name}' shows them"
+                f"bridge {name} has {counted(waiting, 'transaction')} waiting for a broker; 'imqbridgemgr list transactions -bn {name}' shows them"
             )
 
     async def _checked(self, settings: Settings, wanted: BridgeDefinition) -> dict[str, str]:

@@ -41,6 +41,7 @@ from gateway.instance.command_line import (
 )
 from gateway.instance.layout import Layout, make_directory, sync_directory
 from gateway.instance.passfile import PassfileError
+from gateway.instance.problems import counted
 from gateway.instance.settings import SettingsError
 from gateway.journal import chain, holes
 from gateway.journal.holes import RunLines
@@ -315,7 +316,7 @@ def check(chosen: Chosen) -> int:
         click.echo(problem)
     if report.problems:
         click.echo(
-            f"{layout.messages} is damaged: {len(report.problems)} problems. Of its messages {report.messages} were looked at."
+            f"{layout.messages} is damaged: {counted(len(report.problems), 'problem')}. Of its messages {report.messages} were looked at."
         )
         return 1
     how = (

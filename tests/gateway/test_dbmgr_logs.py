@@ -154,7 +154,7 @@ def test_logs_are_described_and_checked(tool: LogTool) -> None:
     code, said, _ = tool("check")
     assert code == 1
     assert "the transaction log of shop in the database" in said
-    assert "is damaged: 1 problems" in said
+    assert "is damaged: 1 problem" in said
     code, said, error = tool("delete", "tbl")
     assert (code, said) == (1, "")
     assert "shop (damaged)" in error

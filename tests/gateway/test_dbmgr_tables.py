@@ -201,7 +201,7 @@ def test_a_damaged_row_is_listed(tool: Tool) -> None:
     assert tool("check", "tbl") == (
         1,
         f"{tool.where} is damaged at message 4: its checksum is wrong\n"
-        f"T{tool.where[1:]}, is damaged: 1 problems. Of its messages 10 were looked at.\n",
+        f"T{tool.where[1:]}, is damaged: 1 problem. Of its messages 10 were looked at.\n",
         "",
     )
 

@@ -18,6 +18,7 @@ from gateway.admin.doctor.finding import Finding, Severity
 from gateway.broker.security.passcodes import is_passcode_of
 from gateway.broker.security.users import UsersError, read_users
 from gateway.instance.layout import Layout
+from gateway.instance.problems import counted
 
 #: Users that everybody knows, with the passcodes that everybody knows.
 _WELL_KNOWN: Final = (("guest", "guest"), ("admin", "admin"))
@@ -56,7 +57,10 @@ def permissions(layout: Layout, passfile: Path | None) -> Iterator[Finding]:
         else:
             good += 1
     yield Finding(
-        "permissions", Severity.OK, "files with secrets are their owner's alone", f"{good} files"
+        "permissions",
+        Severity.OK,
+        "files with secrets are their owner's alone",
+        counted(good, "file"),
     )
 
 
@@ -125,7 +129,7 @@ def certificates(layout: Layout, now: datetime | None = None) -> Iterator[Findin
             "certificates",
             Severity.ERROR if over and serving else Severity.WARNING,
             str(each),
-            f"{each.left.days} days",
+            counted(each.left.days, "day"),
             f"imqkeytool {remedies.get(each.name, f'renew {shlex.quote(each.name)}')} {_where(layout)}",
         )
     for gone in revoked:

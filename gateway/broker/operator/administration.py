@@ -42,6 +42,7 @@ from gateway.broker.properties.pause import Pause
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.broker.sessions.session import when_durable
 from gateway.broker.timing.schedule import Steps
+from gateway.instance.problems import counted
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -351,7 +352,7 @@ class BrokerAdministration:
         removed: Deferred[None] = Deferred()
         if use_dmq and physical.scheduled:
             raise AdministrationRefused(
-                f"{destination} has {physical.scheduled} messages that are to be delivered later, and these do not go to {physical.dead_queue.name}; "
+                f"{destination} has {counted(physical.scheduled)} to be delivered later, which do not go to {physical.dead_queue.name}; "
                 "'destroy scheduled' removes them one by one, destroy dst without useDMQ all of them"
             )
         if use_dmq:

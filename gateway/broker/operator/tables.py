@@ -24,6 +24,7 @@ from gateway.broker.store.postgresql.connecting import database_of
 from gateway.broker.store.postgresql.decision_tables import StoredLog
 from gateway.broker.store.postgresql.ownership import Owner
 from gateway.instance.layout import make_directory
+from gateway.instance.problems import counted
 
 #: The name of a store's file in the folder of a copy.
 _FILE = "messages.db"
@@ -150,9 +151,9 @@ class Tables:
         states = self._logs.states(found)
         problems = [*report.problems, *(state.problem for state in states if state.problem)]
         if problems:
-            end = f"{self._where} is damaged: {len(problems)} problems. Of its messages {report.messages} were looked at."
+            end = f"{self._where} is damaged: {counted(len(problems), 'problem')}. Of its messages {report.messages} were looked at."
         else:
-            end = f"{self._where} is whole: {report.messages} messages."
+            end = f"{self._where} is whole: {counted(report.messages)}."
         return len(problems), [*problems, end]
 
     def backup(self, folder: Path, orders: Callable[[Mapping[str, str]], None]) -> str:

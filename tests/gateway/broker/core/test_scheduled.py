@@ -430,7 +430,7 @@ def test_a_destination_takes_its_scheduled_messages_along(
     stepped.send([later(destination, str(number)) for number in range(2500)])
     outcome(stepped, admin.purge(kind, destination.name))
     assert scheduled(stepped, destination) == 2500, "they do not wait there"
-    with pytest.raises(AdministrationRefused, match="2500 messages that are to be delivered later"):
+    with pytest.raises(AdministrationRefused, match="2500 messages to be delivered later"):
         outcome(stepped, admin.destroy(kind, destination.name, use_dmq=True))
     outcome(stepped, admin.destroy(kind, destination.name))
     stepped.later(1, 10)
