@@ -21,6 +21,7 @@ from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.client_headers import expiry, timestamp
 from gateway.stomp.counters import Counters
 from gateway.stomp.profiles import Profile
+from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.send_plan import (
     Resolve,
     SendPlan,
@@ -252,7 +253,13 @@ class Sending:
             end = first + len(taken)
             self._counters.messages_in += (end if kept >= 0 else behind) - first
             if target is not self.session:
-                self._transactions.sent(target, taken)
+                try:
+                    self._transactions.sent(target, taken)
+                except CommandRefused as refused:
+                    # Which message was too much is not known: the last that asks to be told.
+                    told = [receipt for at, receipt in asked if at < end]
+                    self._fail(refused, told[-1] if told else None)
+                    return False
             receipts: list[str] = []
             while answered < len(asked) and asked[answered][0] < end:
                 receipts.append(asked[answered][1])

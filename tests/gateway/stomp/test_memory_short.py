@@ -158,6 +158,18 @@ def test_a_transaction_that_never_fits_is_refused_at_once() -> None:
     assert server.memory.used(State.TRANSACTIONS) == 0
 
 
+def test_the_error_of_a_transaction_that_does_not_fit_names_its_send() -> None:
+    server = Server(memory=100 * _MIB, percent={State.TRANSACTIONS: 10})
+    client = server.connected()
+    client.say(
+        "BEGIN\ntransaction:t\n\n",
+        "SEND\ndestination:/queue/a\ntransaction:t\nreceipt:r\n\n" + "x" * 11 * _MIB,
+    )
+    error = client.error()
+    assert "does not fit into the gateway's memory for transactions" in error.body.decode()
+    assert error.head.headers["receipt-id"] == "r"
+
+
 @pytest.mark.parametrize("kind", ["joined", "cumulative", "transacted"])
 @pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
 def test_what_is_acknowledged_in_a_transaction_counts_until_it_is_over(kind: str, end: str) -> None:
