@@ -347,16 +347,22 @@ class AddressedHeaders(Headers):
 
     __slots__ = ("address",)
 
-    #: The name of the address; "" where the queue was chosen before. Set when they are made.
+    #: The name of the address. Set when they are made.
     address: str
 
 
-def for_queue(headers: Headers, queue: Destination) -> AddressedHeaders:
+class ChosenHeaders(AddressedHeaders):
+    """Headers for the queue that was chosen, of a message to its address."""
+
+    __slots__ = ()
+
+
+def for_queue(headers: Headers, queue: Destination) -> ChosenHeaders:
     """Return a message's headers for the queue that was chosen for it."""
     fields = headers._fields()
     fields["destination"] = queue
-    made = AddressedHeaders(**fields)  # type: ignore[arg-type]
-    made.address = ""
+    made = ChosenHeaders(**fields)  # type: ignore[arg-type]
+    made.address = headers.destination.name
     return made
 
 

@@ -42,7 +42,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     StorageFailed,
 )
-from gateway.messaging.message import AddressedHeaders, Headers, Message
+from gateway.messaging.message import AddressedHeaders, ChosenHeaders, Headers, Message
 from gateway.messaging.provider import DUPLICATE_ID
 from gateway.messaging.scheduled import read as read_schedule
 
@@ -313,7 +313,8 @@ class Routing:
             return self._find_subscribed(topic, subscription)
         given = headers.repeated or headers
         address = given.address if isinstance(given, AddressedHeaders) else ""
-        physical = self.usable(destination, Operation.PRODUCE, address)
+        chosen = isinstance(given, ChosenHeaders)
+        physical = self.usable(destination, Operation.PRODUCE, address, chosen=chosen)
         if len(self.producible) >= self._sweep_at:
             # It must not keep destinations that went long ago.
             for gone in [each for each, there in self.producible.items() if there.removed]:
@@ -358,7 +359,12 @@ class Routing:
         return said
 
     def usable(
-        self, destination: Destination, operation: Operation, address: str = ""
+        self,
+        destination: Destination,
+        operation: Operation,
+        address: str = "",
+        *,
+        chosen: bool = False,
     ) -> PhysicalQueue | PhysicalTopic:
         """The physical destination, made if need be and the user may.
 
@@ -366,16 +372,21 @@ class Routing:
 
         :param address: of a queue: it is to have this if it has none, see
             :class:`~gateway.messaging.message.AddressedHeaders`.
+        :param chosen: it was one of that address when the message was sent, and is again if it has
+            gone since.
         :raises AccessDenied, InvalidDestination:
         """
         physical = self._destinations.find(destination)
         allowed = self._may(operation, destination)
-        if not allowed and physical is not None and operation is Operation.PRODUCE:
-            own = physical.properties.address
+        gone = chosen and physical is None
+        if not allowed and operation is Operation.PRODUCE and (physical is not None or gone):
+            own = address if physical is None else physical.properties.address
             allowed = own != "" and self._may_send_by(Queue(own))
         if not allowed:
             raise AccessDenied(self.origin.user, operation.value, destination)
-        binds = address != "" and self._may_bind(physical, destination, address)
+        binds = gone or (
+            address != "" and not chosen and self._may_bind(physical, destination, address)
+        )
         if physical is not None and physical.removed:
             raise InvalidDestination(destination, "an administrator is removing it")
         if physical is not None and physical.damaged:

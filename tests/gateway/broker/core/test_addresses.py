@@ -478,6 +478,25 @@ def test_a_right_goes_with_the_address_that_gave_it(tmp_path: Path) -> None:
     assert waiting(stepped, A) == ["1"]
 
 
+def test_a_transaction_to_an_address_ends_well_though_its_queue_has_gone(tmp_path: Path) -> None:
+    stepped = Stepped(
+        tmp_path, rules="queue.a.produce.deny.user=bob\nqueue.*.consume.deny.user=bob\n"
+    )
+    exist(stepped, A)
+    made: list[Any] = []
+    stepped.provider.connect(Credentials("bob", "bob", "192.0.2.1"), None, print).addCallback(
+        made.append
+    )
+    session = made[0].session(Mode.TRANSACTED)
+    stepped.send([text(ORDERS, "1")], session)
+    outcome(stepped, administration(stepped).destroy("queue", "a"))
+    assert stepped.commit(session).well
+    stepped.run_until_idle()
+    # It is one of the address again.
+    stepped.send([text(ORDERS, "2")])
+    assert waiting(stepped, A) == ["1", "2"]
+
+
 def test_who_may_send_to_an_address_may_send_to_its_queues(tmp_path: Path) -> None:
     stepped = Stepped(tmp_path, rules="queue.a.produce.deny.user=bob\n")
     bob = as_user(stepped, "bob")
