@@ -47,15 +47,30 @@ def contexts(
     if not messages:
         return found
     given: list[Message] = []
+    varied: list[Message] = []
+    lines: list[bytes] = []
     last: Headers | None = None
-    has = False
+    shared: Headers | None = None
+    has = shared_has = is_varied = False
     for message in messages:
         headers = message.headers
         # Producers that say the same each time share it; then one look is enough.
         if headers is not last:
-            last, has = headers, _has_context(headers)
+            last, repeated = headers, headers.repeated
+            if repeated is None:
+                has, is_varied = TRACEPARENT in headers.properties, False
+            else:
+                if repeated is not shared:
+                    shared, shared_has = repeated, TRACEPARENT in repeated.properties
+                has, is_varied = shared_has, not shared_has
         if has:
             given.append(message)
+        elif is_varied:
+            varied.append(message)
+            lines.append(headers.lines)
+    # One search in the lines of all costs less than one in each. They are not read for that.
+    if lines and _IN_LINES in b"".join(lines):
+        given += [message for message in varied if _IN_LINES in message.headers.lines]
     _given(given, found)
     if one_in:
         for message in _every_nth(messages, one_in):
@@ -66,14 +81,6 @@ def contexts(
                     rate.take(1)
                 found[message.message_id] = Context(_digest(message.message_id, 16))
     return found
-
-
-def _has_context(headers: Headers) -> bool:
-    """Whether one may be named; lines as they came are not read for that."""
-    repeated = headers.repeated
-    if repeated is None:
-        return TRACEPARENT in headers.properties
-    return _IN_LINES in headers.lines or TRACEPARENT in repeated.properties
 
 
 def _given(messages: Sequence[Message], found: dict[str, Context]) -> None:

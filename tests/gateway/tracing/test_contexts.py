@@ -95,6 +95,28 @@ def test_lines_of_messages_that_are_not_traced_are_not_read() -> None:
     assert [message.headers._unread for message in messages] == [True, False, False]  # type: ignore[attr-defined]
 
 
+_GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+_PLAIN = Headers(Queue("q"))
+_TRACED = Headers(Queue("q"), properties={"traceparent": _GIVEN})
+_KINDS = (
+    _PLAIN,
+    _TRACED,
+    VariedHeaders(_PLAIN, b"a:1\n", 1, 3),
+    VariedHeaders(_PLAIN, f"a:1\ntraceparent:{_GIVEN}\n".encode(), 2, 70),
+    VariedHeaders(_PLAIN, f"xtraceparent:{_GIVEN}\n".encode(), 1, 70),
+    VariedHeaders(_TRACED, b"a:1\n", 1, 70),
+)
+
+
+@given(st.lists(st.sampled_from(_KINDS), max_size=8))
+def test_each_message_that_is_sampled_is_found_among_any_others(kinds: list[Headers]) -> None:
+    messages = [
+        Message(headers, b"", message_id=str(number)) for number, headers in enumerate(kinds)
+    ]
+    expected = [each.message_id for each in messages if "traceparent" in each.headers.properties]
+    assert sorted(contexts(messages, 0)) == sorted(expected)
+
+
 def test_a_request_is_otlp_in_json() -> None:
     context = Context(TRACE, PARENT, "a=b")
     span = Span(context, span_id("x"), PARENT, "publish q", 4, 7, 5, {"n": 1, "t": "ü"}, "why")
