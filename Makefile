@@ -60,9 +60,9 @@ quick: $(VENV)/.installed-for-tests
 test: prepared
 	$(BIN)/python -m tests.twice $(SIDE_BY_SIDE) tests
 
-# One of the long tests makes a Debian of its own.
+# One of the long tests makes a Debian of its own, and one looks at the package.
 test-full: prepared
-	@tests/install-packages mmdebstrap
+	@tests/install-packages mmdebstrap lintian
 	$(BIN)/python -m tests.twice $(SIDE_BY_SIDE) --long tests
 
 # Two at a time, of which each keeps one core busy, or waits; the compiler is one of the packages.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +73,21 @@ def drop_in(machine: Machine, text: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "test.conf").write_text(f"[Service]\n{text}\n")
     machine.run("systemctl", "daemon-reload")
+
+
+@pytest.mark.long
+def test_lintian_finds_nothing(package: Path) -> None:
+    # Only the package of the tests is not compressed.
+    tags = ",".join(f"uses-no-compression-for-{part}-tarball" for part in ("control", "data"))
+    options = ["--allow-root", "--suppress-tags", tags]
+    done = subprocess.run(
+        ["lintian", *options, package],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @pytest.mark.long

@@ -49,6 +49,7 @@ ARCHIVED: Final = (
 QUESTIONS: Final = "tests/pipeline/test_questions.py"
 TABLES: Final = "test_the_page_of_tables_is_run"
 SOURCE: Final = "tests/pipeline/datasource/test_pages.py::test_the_page_of_the_source"
+WHEEL: Final = "tests/pipeline/datasource/test_wheel.py"
 STANDBY: Final = "tests/takeover/test_takeover.py::test_what_processes_say_of_themselves"
 BRIDGES: Final = "tests/takeover/test_bridges.py"
 #: Which other test runs a block: the page, the first line, the test's file, and with ``::`` its name.
@@ -148,6 +149,10 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         '.option("properties", "region string, amount double, pieces ',
     ): SOURCE,
     ("pipeline_source", 'spark.conf.set("spark.sql.python.filterPushdown.enabled", "t'): SOURCE,
+    (
+        "pipeline_source",
+        "pip install ./pyspark_stomp-*.whl",
+    ): f"{WHEEL}::test_it_is_found_without_being_registered",
     (
         "pipeline_source",
         ">>> query.lastProgress.sources[0].latestOffset",
