@@ -125,9 +125,9 @@ def address_of(text: str) -> tuple[str, bool]:
     if not separator or not queue or "::" in queue:
         return "", False
     if not address.startswith("/"):
-        return address, True
+        return address.strip(), True
     prefix = _BEGINNINGS[Kind.QUEUE, False]
-    return (address.removeprefix(prefix) if address.startswith(prefix) else ""), False
+    return (address.removeprefix(prefix).strip() if address.startswith(prefix) else ""), False
 
 
 def split(text: str) -> list[str]:

@@ -395,8 +395,13 @@ class StompFactory(ServerFactory):
 
     def _parser_for(self, profile: Profile) -> Callable[[], FrameParser]:
         """Return what makes parsers for clients with these habits."""
-        small = self._options.connect_frame
-        limits = _limits(self._options, profile, small, small, small)
+        options = self._options
+        small = (
+            options.connect_frame
+            if options.frame < 0
+            else min(options.connect_frame, options.frame)
+        )
+        limits = _limits(options, profile, small, small, small)
         return partial(FrameParser, limits, rule=profile.varying, leniency=profile.leniency)
 
     def _limits_of(self, profile: Profile) -> Limits:

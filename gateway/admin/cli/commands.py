@@ -566,12 +566,10 @@ def _complain_of(program: str, error: AdminError | UsageError, as_json: bool) ->
 def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run a program with the process's arguments, and end the process.
 
-    The exit code is the program's.
-
-    Where nothing reads the output any more, as behind ``| head``, it ends without a word: of SIGPIPE,
-    which shells show as 141, if that stopped the command, which does not go on; with its own exit
-    code if only the last of the output was not read. Where the output cannot be written, as on a full
-    disk, it ends with 1 and says so.
+    The exit code is the program's. Where nothing reads the output any more, as behind ``| head``, it
+    ends without a word: of SIGPIPE, which shells show as 141, if that stopped the command, which does
+    not go on; with its own exit code if only the last of the output was not read. Where the output
+    cannot be written, as on a full disk, it ends with 1 and says so.
     """
     code: int | None = None
     try:
@@ -582,6 +580,7 @@ def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
         if code is None:
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGPIPE)
+            code = 128 + signal.SIGPIPE  # its caller has blocked the signal
     except OSError as error:
         if error.errno not in _UNWRITABLE:
             raise

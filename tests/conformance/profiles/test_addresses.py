@@ -52,6 +52,16 @@ def test_a_message_to_one_of_them_comes_to_that_alone(
     assert [texts(each) for each in workers] == [["1", "2", "3"], []]
 
 
+def test_blanks_around_the_names_are_none_of_them(join: Join, name: str) -> None:
+    workers = [
+        worker(join, f"{name} ", f" {name}.a"),
+        worker(join, f"/queue/{name} ", f"{name}.b", **{"subscription-type": "ANYCAST"}),
+    ]
+    sender = join("artemis")
+    send(sender, name, *"1234")
+    assert [texts(each) for each in workers] == [["1", "3"], ["2", "4"]]
+
+
 def test_the_queue_of_the_addresss_name_is_one_of_them(join: Join, name: str) -> None:
     workers = [worker(join, name, queue) for queue in (name, f"{name}.a")]
     sender = join("artemis")

@@ -897,9 +897,22 @@ def test_as_a_process(live: Live) -> None:
 
 
 @pytest.mark.parametrize("module", ["imqbridgemgr", "imqcmd"])
-@pytest.mark.parametrize(("unbuffered", "code"), [("", 0), ("1", -signal.SIGPIPE)])
-def test_nobody_reads_on(module: str, unbuffered: str, code: int) -> None:
-    """Its output is read by nobody from the beginning: what ``head`` does some time later."""
+@pytest.mark.parametrize(
+    ("unbuffered", "blocked", "code"),
+    [
+        ("", set(), 0),
+        ("1", set(), -signal.SIGPIPE),
+        ("1", {signal.SIGPIPE}, 128 + signal.SIGPIPE),
+    ],
+)
+def test_nobody_reads_on(
+    module: str, unbuffered: str, blocked: set[signal.Signals], code: int
+) -> None:
+    """Its output is read by nobody from the beginning: what ``head`` does some time later.
+
+    :param blocked: signals that its caller has blocked, which it inherits.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
@@ -912,6 +925,7 @@ def test_nobody_reads_on(module: str, unbuffered: str, code: int) -> None:
         check=False,
         timeout=60,
     )
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
     os.close(writing)
     # At the end of the command all has been done; in its middle not.
     assert (done.returncode, done.stderr) == (code, "")

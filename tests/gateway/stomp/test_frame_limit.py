@@ -33,6 +33,11 @@ def test_a_larger_frame_is_refused_whatever_makes_it_large(frame: int, sent: str
         assert f"{frame} octets" in _client(OPENMQ, frame).refusal(sent)
 
 
+def test_connect_is_no_larger_either() -> None:
+    client = Server(SessionOptions(profile=OPENMQ), TransportOptions(frame=512)).client()
+    assert "512 octets" in client.refusal(f"CONNECT\naccept-version:1.2\nlogin:{'a' * 512}\n\n")
+
+
 @pytest.mark.parametrize("profile", [ACTIVEMQ, OPENMQ])
 def test_a_frame_may_be_as_large_as_the_limit(profile: Profile) -> None:
     frame = f"{_SEND}receipt:1\n\n"
