@@ -487,7 +487,7 @@ class Rig:
         """
         while True:
             try:
-                texts = [path.read_text() for path in self.journal.iterdir()]
+                texts = [path.read_text() for path in self.journal.glob("*.jsonl*")]
             except FileNotFoundError:
                 continue
             return [text[: text.rfind("\n") + 1] for text in texts]
