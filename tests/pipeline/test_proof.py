@@ -88,7 +88,7 @@ def test_ingest_has_each_line_once_however_often_it_is_run(
         step
         for line in events
         for step in line["steps"]
-        for _ in range(len(line.get("ids", ())) or sum(run[1] for run in line["runs"]))
+        for _ in range(len(line.get("ids", ())) or sum(run[1] for run in line.get("runs", ())))
     )
     found = DeltaFolder(proof.spark, str(proof.table)).frame()
     rows = found.groupBy("step").count().collect()
