@@ -29,7 +29,7 @@ class AmqpRhea(Backend):
     """A broker on which only the least is relied."""
 
     name = "amqp-rhea"
-    mark = "process"
+    mark = "brokers"
     product = "a broker on rhea"
     wrong: ClassVar[Credentials | None] = Credentials("guest", "letmein")
 
