@@ -277,9 +277,11 @@ def gaps(
         been among it are missing then.
     :param also: more runs: all that one of a link's may have told may be lost.
     """
-    runs = sql.broadcast(found.select("run").distinct().withColumn("_told", sql.lit(True)))
-    told = sql.col("_told").isNotNull() | sql.col("run").isin(list(also))
-    missing = line_bitmaps.gaps(seen).join(runs, "run", "left").where(told).drop("_told")
+    runs = found.select("run")
+    if also:
+        named = sql.explode(sql.array(*map(sql.lit, also))).alias("run")
+        runs = runs.union(found.sparkSession.range(1).select(named))
+    missing = line_bitmaps.gaps(seen).join(sql.broadcast(runs.distinct()), "run", "left_semi")
     if events is not None:
         spans = events.groupBy("run").agg(
             sql.min("line").alias("_first"), sql.max("line").alias("_last")
