@@ -86,35 +86,35 @@ def administration_actions(varhome: Path, instance: str) -> Mapping[str, Action]
             *place,
         ]
 
-    def switch(verb: str, title: str, question: str, active: bool) -> Action:
+    def change(
+        verb: str,
+        title: str,
+        question: str,
+        option: Sequence[str],
+        changed: Mapping[str, Any],
+        danger: bool,
+    ) -> Action:
         return Action(
             f"{verb}-user",
             title,
             question,
             "PUT",
             "/v1/users",
-            usermgr("update", "-a", str(active).lower()),
+            usermgr("update", *option),
             ("name",),
-            body=lambda given: {**given, "active": active},
+            body=lambda given: {**given, **changed},
             done=_changed,
-            danger=not active,
+            danger=danger,
             subject=subjects.user,
         )
 
+    def switch(verb: str, title: str, question: str, active: bool) -> Action:
+        option = ("-a", str(active).lower())
+        return change(verb, title, question, option, {"active": active}, not active)
+
     def reach(verb: str, title: str, question: str, loopback: bool) -> Action:
-        return Action(
-            f"{verb}-user",
-            title,
-            question,
-            "PUT",
-            "/v1/users",
-            usermgr("update", "--loopback" if loopback else "--any"),
-            ("name",),
-            body=lambda given: {**given, "loopback": loopback},
-            done=_changed,
-            danger=loopback,
-            subject=subjects.user,
-        )
+        option = ("--loopback" if loopback else "--any",)
+        return change(verb, title, question, option, {"loopback": loopback}, loopback)
 
     found = (
         Action(
