@@ -12,13 +12,12 @@ from twisted.internet.defer import Deferred
 
 from gateway.messaging.destination import Destination
 from gateway.messaging.provider import Session
-from tests.contract.backends.amqp import AmqpRabbitMQ
+from tests.contract.backends.amqp import AmqpRabbitMQ, AmqpRhea
 from tests.contract.backends.backend import Backend, arranges
 from tests.contract.backends.embedded import EmbeddedMemory, EmbeddedSqlite
 from tests.contract.backends.front import Held, SharedJMS
 from tests.contract.backends.jms import JMS
 from tests.contract.backends.jms_xa import JMSXA
-from tests.contract.backends.rhea import AmqpRhea
 from tests.contract.backends.stomp import StompActiveMQ, StompGateway, StompRabbitMQ
 from tests.contract.contracts import ARRANGED
 from tests.contract.driving import Client, Seam

@@ -17,13 +17,32 @@ from gateway.messaging.errors import (
     UnknownSubscription,
 )
 from gateway.messaging.message import Unreadable
-from gateway.messaging.provider import ConsumerSpec, Mode
-from tests.bridge.providers.amqp.peer import QUEUE, WELL, Attached, Meet, a_while, until
+from gateway.messaging.provider import Consumer, ConsumerSpec, Mode, Session
+from tests.bridge.providers.amqp.peer import (
+    QUEUE,
+    WELL,
+    Attached,
+    Client,
+    Meet,
+    Peer,
+    a_while,
+    until,
+)
 from tests.on_reactor import on_reactor
 
 pytestmark = pytest.mark.process
 
 ACCEPTED, REJECTED, RELEASED, MODIFIED = 0x24, 0x25, 0x26, 0x27
+
+
+async def _reading(peer: Peer, client: Client) -> tuple[Session, Consumer]:
+    """A session and its consumer, for which the broker may send five messages."""
+    session = (await client.connect()).session(Mode.CLIENT)
+    consumer = session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
+    consumer.grant(5)
+    consumer.start()
+    await until(lambda: (5, False) in peer.flows)
+    return session, consumer
 
 
 @on_reactor
@@ -164,11 +183,7 @@ async def test_outcomes_are_confirmed_before_a_completion(meet: Meet) -> None:
 async def test_what_came_for_a_stopped_consumer_is_released(meet: Meet) -> None:
     peer, client = meet()
     peer.keeps_credit = True
-    session = (await client.connect()).session(Mode.CLIENT)
-    consumer = session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
-    consumer.grant(5)
-    consumer.start()
-    await until(lambda: (5, False) in peer.flows)
+    _, consumer = await _reading(peer, client)
     consumer.stop()
     await until(lambda: peer.flows[-1][1])
     peer.deliver("1", "d1")
@@ -182,11 +197,7 @@ async def test_what_came_for_a_stopped_consumer_is_released(meet: Meet) -> None:
 async def test_a_closed_consumer_takes_its_credit_back_before_its_messages(meet: Meet) -> None:
     # A broker would send them here again, as this link may be next.
     peer, client = meet()
-    session = (await client.connect()).session(Mode.CLIENT)
-    consumer = session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
-    consumer.grant(5)
-    consumer.start()
-    await until(lambda: (5, False) in peer.flows)
+    session, consumer = await _reading(peer, client)
     peer.deliver("1", "d1")
     await until(lambda: len(client.texts) == 1)
     consumer.close()
