@@ -1,8 +1,7 @@
 """Bodies of HTTP responses that are read up to a length.
 
 Owns how reading ends: at the end of the body, which may be that of the connection (RFC 9112, section
-6.3), at the length, or when nobody waits for it any more. Twisted's own ``readBody`` takes whatever
-comes.
+6.3), at the length, or when its Deferred is cancelled. Twisted's own ``readBody`` takes whatever comes.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class _Reader:
     def __init__(self, text: str, origin: str) -> None:
         self._text: Final = text
         self._origin: Final = origin
-        #: With the places, of the whole file where there is none.
+        #: Each with its place; a problem of the whole file has the file's.
         self._problems: list[tuple[Place, str]] = []
         self._places: Places | None = None
         self._notes: list[str] = []

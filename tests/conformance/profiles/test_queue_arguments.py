@@ -74,7 +74,7 @@ def test_a_name_has_all_keys_that_it_was_given(join: Join, name: str) -> None:
     direct = f"/exchange/amq.direct/{name}"
     one.subscribe(f"/topic/{name}.a", **shared)
     other.subscribe(direct, **shared)
-    # What two of them cover comes once, whoever gets it.
+    # What two of them cover comes once, to either client.
     one.subscribe(f"/topic/{name}.#", id="more", **shared)
     sent = [f"/topic/{name}.a", direct, f"/topic/{name}", f"/topic/{name}.b.c"]
     for destination in (*sent, f"/topic/{name}x"):

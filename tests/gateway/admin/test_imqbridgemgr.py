@@ -908,7 +908,7 @@ def test_as_a_process(live: Live) -> None:
 def test_nobody_reads_on(
     module: str, unbuffered: str, blocked: set[signal.Signals], code: int
 ) -> None:
-    """Its output is read by nobody from the beginning: what ``head`` does some time later.
+    """Nothing reads its output; behind ``head`` that is so later.
 
     :param blocked: signals that its caller has blocked, which it inherits.
     """
