@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
@@ -199,6 +200,31 @@ def test_messages_without_a_context_begin_traces_now_and_then(tmp_path: Path) ->
         assert len(published) == 2
         assert len({span["traceId"] for span in published}) == 2
         assert not any("parentSpanId" in span for span in published)
+
+
+def test_each_message_of_one_producer_is_traced_as_it_asks(tmp_path: Path) -> None:
+    with collecting() as (collector, port):
+        with traced(tmp_path, port) as gateway, Client(gateway.port) as client:
+            for number in range(1, 9):
+                said = f"00-{number:032}-{PARENT}-0{number % 2}"
+                client.store("/queue/q", b"x", number=f"{number}", traceparent=said)
+                client.store("/queue/q", b"x", number=f"{number}")
+            gateway.terminate()
+        assert {span["traceId"] for span in collector.spans} == {
+            f"{number:032}" for number in (1, 3, 5, 7)
+        }
+
+
+def test_spans_that_come_one_by_one_share_requests(tmp_path: Path) -> None:
+    with collecting() as (collector, port):
+        with traced(tmp_path, port) as gateway, Client(gateway.port) as client:
+            begun = time.monotonic()
+            while collector.asked < 10:
+                client.store("/queue/q", b"x", **SAMPLED)
+            took_s = time.monotonic() - begun
+            gateway.terminate()
+        # One in each second, one that is full for each 512 spans, and the last.
+        assert collector.asked <= took_s + len(collector.spans) / 512 + 2
 
 
 def test_a_collector_that_is_away_holds_nobody_up(tmp_path: Path) -> None:

@@ -54,8 +54,11 @@ class Tracer(Protocol):
         :param roots: messages without a context may begin a trace.
         """
 
-    def read(self, fields: Mapping[str, object]) -> None:
-        """Take a line. On the journal's thread. Never blocks, never raises."""
+    def read(self, lines: Sequence[Mapping[str, object]]) -> None:
+        """Take lines, in their order.
+
+        On the journal's thread. Never blocks, never raises.
+        """
 
     def standing(self) -> TracingStanding:
         """How it stands."""

@@ -68,7 +68,7 @@ class Writer:
     :param tell: called with what is new and what its text is given; on any thread.
     :param now: seconds since the epoch.
     :param runs: where this run notes how it stands; None for nowhere.
-    :param tracer: reads each line, before it is written.
+    :param tracer: reads the lines, before they are written.
     """
 
     def __init__(
@@ -263,6 +263,7 @@ class Writer:
         weight = 0
         last = kept = self.through
         tracer = self._tracer
+        lines: list[Mapping[str, object]] = []
         for _ in range(most):
             waiting = self._queue.popleft()
             if callable(waiting):
@@ -271,7 +272,7 @@ class Writer:
             last, fields, octets = waiting
             weight += octets
             if tracer is not None:
-                tracer.read(fields)
+                lines.append(fields)
             try:
                 made.append(self._lines.line(last, fields))
                 kept = last
@@ -279,6 +280,8 @@ class Writer:
                 # A defect of who handed it over, who has gone on: it is told.
                 self._lost_on_thread += 1
                 self._tell(News.NOT_A_LINE, {"error": repr(error)})
+        if tracer is not None:
+            tracer.read(lines)
         if made:
             self._hand_over(made, kept)
         self._taken += weight

@@ -46,6 +46,9 @@ MEMO_STOMP_11: Final = 2
 MEMO_STOMP_12: Final = 3
 MEMO_DIGEST: Final = 4
 MEMO_ENVELOPED: Final = 5
+#: No encoder's: of headers that are repeated. All lines beside them have the same names, so those of
+#: one message say which names those of the others have.
+MEMO_SAME_NAMES: Final = 6
 
 
 class BodyType(IntEnum):

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 from gateway.journal.tracer import Context
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import MEMO_SAME_NAMES, Headers, Message
 from gateway.reactor.rates import TokenBucket
 
 TRACEPARENT: Final = "traceparent"
@@ -47,30 +47,26 @@ def contexts(
     if not messages:
         return found
     given: list[Message] = []
-    varied: list[Message] = []
-    lines: list[bytes] = []
     last: Headers | None = None
     shared: Headers | None = None
-    has = shared_has = is_varied = False
+    has = all_have = alike = False
     for message in messages:
         headers = message.headers
-        # Producers that say the same each time share it; then one look is enough.
+        # Producers that say the same each time share it; then one look is enough. Of others one
+        # look at each shape of their headers is enough, and the lines are not read for it.
         if headers is not last:
             last, repeated = headers, headers.repeated
             if repeated is None:
-                has, is_varied = TRACEPARENT in headers.properties, False
+                has = TRACEPARENT in headers.properties
             else:
                 if repeated is not shared:
-                    shared, shared_has = repeated, TRACEPARENT in repeated.properties
-                has, is_varied = shared_has, not shared_has
+                    shared, alike = repeated, MEMO_SAME_NAMES in repeated.memo
+                    all_have = TRACEPARENT in repeated.properties or (
+                        alike and _IN_LINES in headers.lines
+                    )
+                has = all_have or (not alike and _IN_LINES in headers.lines)
         if has:
             given.append(message)
-        elif is_varied:
-            varied.append(message)
-            lines.append(headers.lines)
-    # One search in the lines of all costs less than one in each. They are not read for that.
-    if lines and _IN_LINES in b"".join(lines):
-        given += [message for message in varied if _IN_LINES in message.headers.lines]
     _given(given, found)
     if one_in:
         for message in _every_nth(messages, one_in):

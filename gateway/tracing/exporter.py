@@ -7,7 +7,7 @@ Spans come from the journal's thread, requests leave on the reactor's, and nothi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
@@ -108,15 +108,16 @@ class Tracing:
         """See :class:`gateway.journal.tracer.Tracer`."""
         return contexts(messages, self._options.one_in if roots else 0, self._roots)
 
-    def read(self, fields: Any) -> None:
+    def read(self, lines: Sequence[Mapping[str, object]]) -> None:
         """See :class:`gateway.journal.tracer.Tracer`."""
-        try:
-            self._maker.read(fields)
-        except Exception:  # noqa: BLE001
-            # A defect must not end the journal's thread. One such line says enough.
-            if not self._defective:
-                self._defective = True
-                self._log.failure("a line of the journal could not become spans")
+        for fields in self._maker.telling(lines):
+            try:
+                self._maker.read(fields)
+            except Exception:  # noqa: BLE001
+                # A defect must not end the journal's thread. One such line says enough.
+                if not self._defective:
+                    self._defective = True
+                    self._log.failure("a line of the journal could not become spans")
 
     def standing(self) -> TracingStanding:
         """How the export stands."""
@@ -155,10 +156,12 @@ class Tracing:
 
     async def _export(self, pause: float) -> float:
         """Send what waits. :returns: seconds until the next look."""
-        while (self._batch or self._waiting) and self._left() > 0:
+        due = len(self._waiting)
+        while (self._batch or self._is_due(due)) and self._left() > 0:
             if not self._batch:
                 many = min(_BATCH, len(self._waiting))
                 self._batch = [self._waiting.popleft() for _ in range(many)]
+                due -= many
             try:
                 await self._send(self._batch)
             except _Failed as failed:
@@ -181,6 +184,18 @@ class Tracing:
                     "the collector {endpoint} takes spans again", endpoint=self._options.endpoint
                 )
         return _INTERVAL
+
+    def _is_due(self, due: int) -> bool:
+        """Whether there is a request to be made before the next look.
+
+        What came while others were sent waits for it, unless it fills a request or is the last:
+        a request costs as much as many spans.
+
+        :param due: spans that waited at this look, and wait still.
+        """
+        waiting = len(self._waiting)
+        ends = self._deadline is not None
+        return waiting > 0 and (due > 0 or ends or waiting >= _BATCH)
 
     def _left(self) -> float:
         """Seconds that a request may take."""

@@ -20,7 +20,7 @@ the journal's thread; knows no collector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from gateway.journal.lines import numbered
 from gateway.journal.schema import Step
@@ -34,6 +34,9 @@ PRODUCER: Final = 4
 CONSUMER: Final = 5
 INTERNAL: Final = 1
 """Kinds of spans, as OTLP numbers them."""
+
+Fields: TypeAlias = Mapping[str, object]
+"""A line, as it is handed to the journal."""
 
 _GIVEN_UP: Final = (Step.EXPIRED.value, Step.DEAD.value)
 
@@ -161,13 +164,21 @@ class SpanMaker:
         self._transfers: dict[tuple[str, str], _Transfer] = {}
         self._number = 0
 
-    def read(self, fields: Mapping[str, object]) -> None:
+    def telling(self, lines: Sequence[Fields]) -> Iterator[Fields]:
+        """Those of the lines that may tell of messages that are traced.
+
+        Nearly none does, and this is all that the others cost. Each is to be read before the next
+        is asked for.
+        """
+        traced, transfers = self._traced, self._transfers
+        for fields in lines:
+            if TRACES in fields or traced or transfers:
+                yield fields
+
+    def read(self, fields: Fields) -> None:
         """Take one line, as it was handed to the journal."""
         traces: dict[str, Context] | None = fields.get(TRACES)  # type: ignore[assignment]
         if not traces:
-            # Nearly all lines: they name no message that is traced.
-            if not self._traced and not self._transfers:
-                return
             numbers = fields.get("numbers")
             if isinstance(numbers, (range, list)) and not self._has_any(numbers):
                 return
@@ -204,7 +215,7 @@ class SpanMaker:
         if self._traced.pop(traced.message_id, None) is not None:
             self._numbers.discard(traced.number)
 
-    def _named(self, fields: Mapping[str, object]) -> list[_Traced]:
+    def _named(self, fields: Fields) -> list[_Traced]:
         """Those of the messages of a line that are traced."""
         numbers = _value(fields.get("numbers"))
         if numbers is None:
@@ -222,7 +233,7 @@ class SpanMaker:
             if traced.number in those and traced.prefix == prefix
         ]
 
-    def _take(self, traced: _Traced, step: str, fields: Mapping[str, object], now_us: int) -> None:
+    def _take(self, traced: _Traced, step: str, fields: Fields, now_us: int) -> None:
         if step == Step.STORED:
             traced.stored_us = now_us
         elif step == Step.CONFIRMED:
@@ -292,7 +303,7 @@ class SpanMaker:
     # --- on links
 
     def _read_link(
-        self, fields: Mapping[str, object], steps: Sequence[str], traces: Mapping[str, Context]
+        self, fields: Fields, steps: Sequence[str], traces: Mapping[str, Context]
     ) -> None:
         link = str(fields["link"])
         now_us = cast(int, fields["time"])
@@ -326,7 +337,7 @@ class SpanMaker:
         self,
         key: tuple[str, str],
         context: Context,
-        fields: Mapping[str, object],
+        fields: Fields,
         now_us: int,
     ) -> _Transfer:
         link, message_id = key
@@ -371,7 +382,7 @@ def _attributes(operation: str, destination: str, message_id: str) -> dict[str, 
     }
 
 
-def _consumer(fields: Mapping[str, object]) -> str:
+def _consumer(fields: Fields) -> str:
     return f"{fields.get('connection', '')}/{fields.get('subscription', '')}"
 
 
@@ -390,7 +401,7 @@ def _value(said: object) -> object:
     return said() if callable(said) else said
 
 
-def _ids(fields: Mapping[str, object]) -> Iterator[str]:
+def _ids(fields: Fields) -> Iterator[str]:
     ids = _value(fields.get("ids"))
     if ids is not None:
         yield from cast("Sequence[str]", ids)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.messaging.errors import MessageRejected, MessagingError, ProducersPaused
-from gateway.messaging.message import Headers, Message
+from gateway.messaging.message import MEMO_SAME_NAMES, Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.client_headers import expiry, timestamp
@@ -194,6 +194,8 @@ class Sending:
         plan = plan_send(known, self._resolve, self._connection.administers, self._profile)
         if shaped is not None and not plan.personal:
             shaped.meaning.plan = plan
+            for headers in (plan.headers, *plan.copies):
+                headers.memo[MEMO_SAME_NAMES] = True
         return plan
 
     def _message(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.journal.tracer import Context
 from gateway.messaging.destination import Queue
-from gateway.messaging.message import Headers, Message, VariedHeaders
+from gateway.messaging.message import MEMO_SAME_NAMES, Headers, Message, VariedHeaders
 from gateway.reactor.rates import TokenBucket
 from gateway.tracing.contexts import contexts, parsed, span_id
 from gateway.tracing.otlp import rejected_by, request_of
@@ -98,8 +98,17 @@ def test_lines_of_messages_that_are_not_traced_are_not_read() -> None:
 _GIVEN = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 _PLAIN = Headers(Queue("q"))
 _TRACED = Headers(Queue("q"), properties={"traceparent": _GIVEN})
+#: As a session has them: all that repeat these have lines of the same names.
+_SHAPED, _SHAPED_TRACED, _SHAPED_BESIDE = (Headers(Queue("q")) for _ in range(3))
+for _each in (_SHAPED, _SHAPED_TRACED, _SHAPED_BESIDE):
+    _each.memo[MEMO_SAME_NAMES] = True
 _KINDS = (
     _PLAIN,
+    VariedHeaders(_SHAPED, b"a:1\n", 1, 3),
+    VariedHeaders(_SHAPED, b"a:2\n", 1, 3),
+    VariedHeaders(_SHAPED_TRACED, f"traceparent:{_GIVEN}\n".encode(), 1, 70),
+    VariedHeaders(_SHAPED_TRACED, b"traceparent:none\n", 1, 70),
+    VariedHeaders(_SHAPED_BESIDE, f"xtraceparent:{_GIVEN}\n".encode(), 1, 70),
     _TRACED,
     VariedHeaders(_PLAIN, b"a:1\n", 1, 3),
     VariedHeaders(_PLAIN, f"a:1\ntraceparent:{_GIVEN}\n".encode(), 2, 70),
@@ -113,7 +122,9 @@ def test_each_message_that_is_sampled_is_found_among_any_others(kinds: list[Head
     messages = [
         Message(headers, b"", message_id=str(number)) for number, headers in enumerate(kinds)
     ]
-    expected = [each.message_id for each in messages if "traceparent" in each.headers.properties]
+    expected = [
+        each.message_id for each in messages if each.headers.properties.get("traceparent") == _GIVEN
+    ]
     assert sorted(contexts(messages, 0)) == sorted(expected)
 
 
