@@ -16,6 +16,8 @@ from gateway.messaging.provider import ConsumerSpec, Credentials
 #: What has a meaning in names at some brokers.
 _ODD: Final = (",", "?", "::", "://", "%")
 _ANYWHERE: Final = frozenset({"#"})
+#: Begins the names of temporary destinations at ActiveMQ, whose client makes these of them.
+_TEMPORARY: Final = "ID:"
 
 
 def check_name(destination: Destination) -> None:
@@ -24,7 +26,9 @@ def check_name(destination: Destination) -> None:
     Else access rules, and who has which destination, would be asked about another name than the
     broker is. To ActiveMQ a comma divides several destinations, options follow a question mark, and
     blanks and control characters at the edges are not there; to Artemis a queue is behind ``::``, and ``#`` is a wildcard,
-    as it is to RabbitMQ, to which ``%`` begins a character's number.
+    as it is to RabbitMQ, to which ``%`` begins a character's number. By JMS a name can be that of a
+    temporary destination at ActiveMQ, which whoever shares the connection of its owner could consume
+    from.
 
     :raises InvalidDestination: it may mean another, or several.
     """
@@ -35,6 +39,8 @@ def check_name(destination: Destination) -> None:
     wild = _ANYWHERE if destination.kind is Kind.TOPIC else _ANYWHERE | {"*", ">"}
     if name != name.strip():
         odd = "blanks at an edge"
+    elif name.startswith(_TEMPORARY):
+        odd = f"{_TEMPORARY} at its beginning"
     elif any(category(each) == "Cc" for each in name):
         odd = "control characters"
     elif not wild.isdisjoint(name.split(".")):
