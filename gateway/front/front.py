@@ -35,7 +35,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     UnknownSubscription,
 )
-from gateway.messaging.message import Message
+from gateway.messaging.message import AddressedHeaders, Headers, Message
 from gateway.messaging.provider import (
     Capabilities,
     Connection,
@@ -202,11 +202,29 @@ class FrontConnection:
         if way is not None:
             check_name(spec.destination)
             check_gaps(spec)
+            self._check_address(way, spec.destination, spec.address)
             operation = Operation.BROWSE if spec.browse else Operation.CONSUME
             self.identity.routing.check_allowed(operation, spec.destination)
         if spec.durable_name is not None:
             self._durables[spec.durable_name] = (way,)
         return way
+
+    def check_addressed(self, way: Way | None, headers: Headers) -> None:
+        """Check that a message is not for one queue of an address of another broker.
+
+        :raises Unsupported: it is.
+        """
+        given = headers.repeated or headers
+        if way is not None and isinstance(given, AddressedHeaders):
+            self._check_address(way, given.destination, given.address)
+
+    def _check_address(self, way: Way, queue: Destination, address: str) -> None:
+        """Check that a queue has no address but its own name.
+
+        Another broker would have a queue of that name, to which nothing comes from the address.
+        """
+        if address not in ("", queue.name):
+            raise Unsupported(self.broker(way), "addresses")
 
     # --- its end
 
@@ -371,6 +389,7 @@ class FrontSession:
                 if headers.destination is not destination:
                     destination = headers.destination
                     way = self._connection.way_to_send(destination)
+                    self._connection.check_addressed(way, headers)
                     self.bind(way, destination)
                     if not runs or runs[-1][0] is not way:
                         runs.append((way, []))

@@ -45,6 +45,7 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
         "shared subscriptions",
         "SUBSCRIBE to a queue that the topic is routed to",
     ),
+    "addresses": ("addresses of several queues", "name the queue without its address"),
     "exchanges": ("exchanges other than amq.topic", "use /topic/KEY or /queue/NAME"),
     "selectors": ("selectors", "SUBSCRIBE without a selector"),
     "rejection": ("NACK", "DISCONNECT, and the message comes again"),

@@ -288,6 +288,25 @@ def test_the_broker_has_no_shared_subscriptions(front: GatewayProcess, name: str
         assert "does not support shared subscriptions; SUBSCRIBE to a queue" in error.text
 
 
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_the_broker_has_no_addresses_of_several_queues(
+    front: GatewayProcess, name: str, command: str
+) -> None:
+    """Nothing that is sent to the address would come to the queue there."""
+    port = int(front.settings["imq.bridge.stomp.listener.artemis.port"])
+    with closing(Client(port)) as client:
+        client.connect()
+        # An address of one queue is another name of that.
+        client.put(f"{name}::{name}", "a chair", persistent="true")
+        client.subscribe(f"{name}::{name}", "same")
+        assert client.message().text == "a chair"
+        named = {"destination": f"{name}::{name}.east", "id": "s", "receipt": "r"}
+        client.send(command, named)
+        error = client.expect("ERROR")
+        assert error["receipt-id"] == "r"
+        assert "does not support addresses of several queues; name the queue" in error.text
+
+
 def test_an_ack_is_of_all_before_of_the_connection(front: GatewayProcess, name: str) -> None:
     with closing(Client(int(front.settings["imq.bridge.stomp.listener.rabbitmq.port"]))) as client:
         client.connect()
