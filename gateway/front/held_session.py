@@ -272,7 +272,10 @@ class HeldSession:
                         self._asked.append(entry)
                         break
                     self._tell_later(entry, None)
-        self._answer(Asked("rollback", done))
+            # The broker has rolled back by itself what it had.
+            self._tell_later(Asked("rollback", done), None)
+            return
+        self._ask(Asked("rollback", done))
 
     def recover(self) -> None:
         self._check_open()

@@ -571,7 +571,10 @@ def test_a_commit_is_not_one_of_a_broker_that_is_away(
                 client.send("SEND", {"destination": destination, "transaction": "t"}, "a")
                 client.ask("COMMIT", transaction="t")
                 there.kill()
-            # Nor is what goes elsewhere held back.
+            # Nor does ABORT wait for it, or is what goes elsewhere held back.
+            client.send("BEGIN", transaction="t")
+            client.send("SEND", {"destination": f"/queue/{name}", "transaction": "t"}, "aborted")
+            client.ask("ABORT", transaction="t")
             client.put(f"/queue/{name}", "b")
             assert client.left(f"/queue/{name}") == ["a", "b"]
 
