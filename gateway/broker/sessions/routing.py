@@ -154,7 +154,9 @@ class Routing:
         try:
             for index, message in enumerate(messages):
                 headers = message.headers
-                if headers.destination is not destination and headers.destination != destination:
+                if headers.destination is not destination and (
+                    headers.destination != destination or _is_addressed(headers)
+                ):
                     assert physical is not None
                     arrivals.append((physical, messages[start:index]))
                     start = index
@@ -162,7 +164,13 @@ class Routing:
                     physical = None
                 if physical is None:
                     physical = self.producible.get(destination)
-                    if physical is None or physical.removed or physical.damaged:
+                    if (
+                        physical is None
+                        or physical.removed
+                        or physical.damaged
+                        # It may not be one of the address yet.
+                        or _is_addressed(headers)
+                    ):
                         physical = self._find_producible(destination, headers)
                     limit = physical.properties.max_bytes_per_msg
                 if headers is not checked:
@@ -481,6 +489,11 @@ class Routing:
         """Whether this user may read a topic. It may outlive the connection."""
         rules, principal = self._rules, self.principal
         return lambda topic: rules.allows(principal, Operation.CONSUME, topic)
+
+
+def _is_addressed(headers: Headers) -> bool:
+    """Whether a client names the address of a queue, which nobody has chosen."""
+    return type(headers.repeated or headers) is AddressedHeaders
 
 
 def place_of(message: Message, messages: Sequence[Message]) -> int:

@@ -89,6 +89,19 @@ def test_send_makes_a_queue_of_the_address(join: Join, name: str) -> None:
     assert [each.text for each in worker(join, name, f"{name}.a").messages(3)] == list("123")
 
 
+@pytest.mark.parametrize("parted", [True, False])
+def test_a_queue_that_was_sent_to_becomes_one_of_the_address(
+    join: Join, name: str, parted: bool
+) -> None:
+    sender = join("artemis")
+    sender.send("SEND", {"destination": f"/queue/{name}.a"}, "1")
+    if parted:
+        sender.sync()
+    send(sender, f"{name}::{name}.a", "2")
+    send(sender, name, "3")
+    assert [each.text for each in worker(join, name, f"{name}.a").messages(3)] == list("123")
+
+
 def test_a_name_alone_is_an_address_that_has_queues(join: Join, name: str) -> None:
     workers = [worker(join, name, f"{name}.{queue}") for queue in "ab"]
     send(join("artemis"), name, *"12", persistent="false")
