@@ -22,6 +22,7 @@ from gateway.admin.cli.declaration import (
     DeclaredBridge,
     DeclaredUser,
 )
+from gateway.broker.properties.administered_properties import unusual
 from gateway.instance.problems import counted
 
 CREATE: Final = "create"
@@ -67,13 +68,14 @@ class Standing:
     """What an instance has.
 
     :param declared: as a file would declare it.
-    :param used: destinations that exist because clients use them, by type and name.
+    :param used: destinations that exist because clients use them, by type and name, and what each
+        has that is other than by itself: limits of the settings, or a client's address.
     :param there: those that exist for another reason and have no properties of an administrator.
     :param messages: how many messages each destination has.
     """
 
     declared: Declaration
-    used: frozenset[tuple[str, str]] = frozenset()
+    used: Mapping[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
     there: frozenset[tuple[str, str]] = frozenset()
     messages: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
@@ -101,11 +103,15 @@ def standing(client: AdminClient) -> Standing:
         for each in client.get("/v1/definitions")["definitions"]
     }
     rules = client.get("/v1/access")["rules"]
-    used = {which for which, each in by_name.items() if each["origin"] == "client"}
+    used = {
+        which: unusual(each["properties"])
+        for which, each in by_name.items()
+        if each["origin"] == "client"
+    }
     return Standing(
         Declaration(rules, users, administered, bridges),
-        frozenset(used),
-        frozenset(by_name.keys() - administered.keys() - used),
+        used,
+        frozenset(by_name.keys() - administered.keys() - used.keys()),
         {which: each["messages"] for which, each in by_name.items()},
     )
 
@@ -216,8 +222,10 @@ def _destinations(wanted: Declaration, found: Standing) -> Iterator[Change]:
         same = {"type": kind, "name": name, "properties": dict(properties)}
         before = have.get(which)
         if before is None and which in found.used:
-            details = ["~ stays when no client uses it", *_differing({}, properties)]
-            yield Change(UPDATE, what, details, "PUT", "/v1/destination", {**same, "reset": []})
+            own = found.used[which]
+            details = ["~ stays when no client uses it", *_differing(own, properties)]
+            reset = sorted(own.keys() - properties.keys())
+            yield Change(UPDATE, what, details, "PUT", "/v1/destination", {**same, "reset": reset})
         elif before is None and which not in found.there:
             details = list(_differing({}, properties))
             yield Change(CREATE, what, details, "POST", "/v1/destinations", same)

@@ -151,11 +151,23 @@ def changed(
 
 def differing(properties: DestinationProperties, base: DestinationProperties) -> dict[str, str]:
     """The properties that are other than ``base`` has them."""
-    ours, theirs = values(properties), values(base)
+    return _other_than(base, values(properties))
+
+
+def unusual(shown: Mapping[str, Any]) -> dict[str, str]:
+    """The properties that are other than what a destination has by itself.
+
+    :param shown: see :func:`values`; those that this version does not know are left out.
+    """
+    return _other_than(DestinationProperties(), shown)
+
+
+def _other_than(base: DestinationProperties, shown: Mapping[str, Any]) -> dict[str, str]:
+    usual = values(base)
     return {
         name: _SETTINGS[name].type.show(value)
-        for name, value in ours.items()
-        if value != theirs[name]
+        for name, value in shown.items()
+        if name in usual and value != usual[name]
     }
 
 

@@ -158,6 +158,26 @@ def test_an_instance_is_as_its_file_declares(
     assert alice.frame().headers["message"]
 
 
+def test_a_queue_that_use_has_made_becomes_what_the_file_says(tmp_path: Path) -> None:
+    """Neither limits of the settings nor a client's address are left to it."""
+    settings = {
+        "imq.bridge.stomp.profile": "artemis",
+        "imq.autocreate.queue.maxNumActiveConsumers": "3",
+    }
+    with GatewayProcess(tmp_path / "used", settings=settings) as gateway:
+        operator, client = Operator(gateway), Client(gateway.port)
+        client.connect()
+        sent = {"destination": "orders::orders.east", "destination-type": "ANYCAST"}
+        client.ask("SEND", sent, "a chair")
+        client.close()
+        text = operator.export() + '\n[queue."orders.east"]\nmaxNumMsgs = 10\n'
+        file = tmp_path / "orders.toml"
+        file.write_text(text)
+        assert "- address = orders" in operator.imqcmd("plan", str(file), code=2)
+        operator.imqcmd("apply", str(file), "-f")
+        assert "No changes" in operator.imqcmd("plan", str(file))
+
+
 def test_an_apply_stops_at_the_first_refusal_and_says_what_was_done(
     one: Operator, tmp_path: Path
 ) -> None:

@@ -108,9 +108,20 @@ def test_a_rule_is_shown_so_that_it_can_be_read_in_one_way_only() -> None:
 
 def test_a_destination_that_is_there_is_not_made_again() -> None:
     wanted = Declaration(destinations={("queue", "used"): {}, ("queue", "set"): {}})
-    found = Standing(Declaration(), frozenset({("queue", "used")}), frozenset({("queue", "set")}))
+    found = Standing(Declaration(), {("queue", "used"): {}}, frozenset({("queue", "set")}))
     assert said(wanted, found) == [
         "  ~ queue used",
         "      ~ stays when no client uses it",
         "Plan: 0 to create, 1 to change, 0 to destroy.",
+    ]
+
+
+def test_what_a_queue_has_by_use_is_reset_where_the_file_does_not_say_it() -> None:
+    queue = ("queue", "used")
+    wanted = Declaration(destinations={queue: {"maxNumMsgs": "10"}})
+    used = {"address": "orders", "maxNumMsgs": "5"}
+    assert said(wanted, Standing(Declaration(), {queue: used}))[1:4] == [
+        "      ~ stays when no client uses it",
+        "      - address = orders",
+        "      ~ maxNumMsgs = 5 -> 10",
     ]
