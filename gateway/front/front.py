@@ -210,7 +210,7 @@ class FrontConnection:
         return way
 
     def check_addressed(self, way: Way | None, headers: Headers) -> None:
-        """Check that a message is not for one queue of an address of another broker.
+        """Check that a message names no address of another broker.
 
         :raises Unsupported: it is.
         """
