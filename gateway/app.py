@@ -273,9 +273,9 @@ class Gateway(Service):
         )
         self._trimming = Trimming(self._reactor, memory.in_all, malloc_trim())
         self._trimming.start()
-        stomp = StompParts(
-            opened.turn, self._tls, self._transformer, self.port_mapper.register, memory
-        )
+        management = assembly.management(self._reactor, configuration, self._users, self._rules)
+        register, answer = self.port_mapper.register, management.ask
+        stomp = StompParts(opened.turn, self._tls, self._transformer, register, memory, answer)
         self._cluster = cluster = opened.cluster_bridges(configuration, self._say)
         loader = BridgeLoader(
             self._reactor,
@@ -297,6 +297,7 @@ class Gateway(Service):
             loader,
             opened.provider,
             assembly.Admission(self._users, self._rules, self.reload_users),
+            management,
             logs,
             self.port_mapper,
             self._admin_tls,
@@ -397,7 +398,6 @@ class Gateway(Service):
     async def _serve(self) -> None:
         """Begin to serve operators and clients, as the owner of the broker."""
         configuration = self.configuration
-        settings = configuration.settings
         bridges = self.bridges
         if bridges is None:
             raise RuntimeError("nothing is open")
@@ -432,7 +432,7 @@ class Gateway(Service):
         # Clients are served meanwhile; the first one's selector would keep all of them waiting.
         self._reactor.callInThread(selector.prepare)
         if idle(bridges.bridges):
-            why = idle_because(settings, bridges.bridges)
+            why = idle_because(configuration.settings, bridges.bridges)
             self.log.warn("no bridge runs, so no client can connect{why}", why=why)
 
     def _say(self, line: str, **facts: object) -> None:
@@ -465,8 +465,7 @@ class Gateway(Service):
     def _end(self, exit_code: int) -> None:
         """End the process with this code, under twistd, too."""
         self.exit_code = exit_code
-        # twistd has no way to be told a code: registered now, this runs after all its own clearing
-        # up.
+        # twistd cannot be told a code: registered now, this runs after all its own clearing up.
         atexit.register(exit_with, exit_code)
         if self._reactor.running:
             self._reactor.callLater(0, self._stop_reactor)

@@ -40,6 +40,7 @@ from gateway.reactor.deferreds import deferred, gather
 from gateway.reactor.turn import Turn
 from gateway.stomp import service
 from gateway.stomp.listeners import Listener
+from gateway.stomp.management import Answer
 from gateway.stomp.open_listeners import ListenersRefused, RegisterPort
 from gateway.stomp.service import StompService
 from gateway.stomp.settings import StompOptions
@@ -241,6 +242,7 @@ class StompParts:
     :param transformer: the operator's, or None.
     :param register_port: the port mapper's.
     :param memory: the process's budget; None is no bound.
+    :param answer: carries out clients' requests to manage the broker; None where nothing does.
     """
 
     turn: Turn
@@ -248,6 +250,7 @@ class StompParts:
     transformer: MessageTransformer | None
     register_port: RegisterPort
     memory: MemoryBudget | None = None
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True)
@@ -375,7 +378,8 @@ class BridgeLoader:
             os.urandom,
             detail,
             parts.memory,
-            *(() if front is None else (front.own,)),
+            **({} if front is None else {"own": front.own}),
+            answer=parts.answer,
         )
         return StompBridge(self._reactor, stomp, partial(_options_now, self._configuration), front)
 

@@ -18,6 +18,7 @@ from twisted.logger import Logger
 from bridge.manager import BridgeServiceManager
 from certs.contexts import ServerContextFactory
 from gateway.admin.console.assembly import console
+from gateway.admin.management.answering import MessageManagement
 from gateway.admin.service.account_resources import AccountResources
 from gateway.admin.service.bridge_resources import (
     COUNTED,
@@ -72,7 +73,7 @@ from gateway.broker.operator.xa_administration import BranchAdministration
 from gateway.broker.properties import settings as broker_settings
 from gateway.broker.security.access import AccessRules
 from gateway.broker.security.repositories import Repositories
-from gateway.broker.security.users import Principal
+from gateway.broker.security.users import ELSEWHERE, Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.configuration import Configuration
 from gateway.front.reach import Behind
@@ -130,6 +131,7 @@ def admin_service(
     loader: BridgeLoader,
     provider: EmbeddedProvider,
     admission: Admission,
+    management: MessageManagement,
     logs: Logs,
     port_mapper: PortMapper,
     tls: ServerContextFactory | None,
@@ -142,6 +144,7 @@ def admin_service(
 ) -> AdminService:
     """Make the owner's admin service, with its console; it is not started.
 
+    :param management: answers requests that come as messages, from now on.
     :param tls: as :func:`admin_contexts` gives it.
     :param cluster: of its bridges; None without one.
     :param troubles: why clients cannot be served, sentences.
@@ -211,6 +214,7 @@ def admin_service(
             SubscriptionResources(provider, partial(_sessions, bridges)),
             SearchResources(MessageSearch(reactor, provider.broker), explanations),
             TraceResources(reactor, journal, partial(_connected, provider)),
+            partial(management.serve, broker, provider),
             AccountResources(_accounts(reactor, configuration, admission)),
             DefinitionResources(
                 BridgeDefinitions(
@@ -323,6 +327,27 @@ def administrators(
     Those administer whom the access control file lets connect to the ADMIN service. Settings name
     the groups of those who operate, and of those who look.
     """
+    role_of, now = roles(reactor, users, rules, settings)
+
+    async def authenticate(user: str, password: str, address: str) -> Identity | None:
+        try:
+            principal = await users.authenticate(Credentials(user, password, address))
+        except AuthenticationFailed:
+            return None
+        role = role_of(principal)
+        return None if role is None else Identity(user, role, partial(now, principal, address))
+
+    return authenticate
+
+
+def roles(
+    reactor: Any, users: Repositories, rules: AccessRules, settings: Settings
+) -> tuple[Callable[[Principal], Role | None], Callable[[Principal, str], Role | None]]:
+    """Return what tells the role of a user; None for none.
+
+    :returns: of one who was let in just now; and of one who was let in before, from an address, as
+        it is now.
+    """
     operators: tuple[str, ...] = settings[OPERATORS]
     viewers: tuple[str, ...] = settings[VIEWERS]
 
@@ -333,24 +358,29 @@ def administrators(
             return Role.OPERATOR
         return None if principal.groups.isdisjoint(viewers) else Role.VIEWER
 
-    async def authenticate(user: str, password: str, address: str) -> Identity | None:
+    def now(principal: Principal, address: str) -> Role | None:
+        if principal.until is not None and wall_ms(reactor) >= principal.until * 1000:
+            return None
+        if principal.repository == ELSEWHERE:
+            # Another broker has let it in, and no command would.
+            return None
         try:
-            principal = await users.authenticate(Credentials(user, password, address))
+            return role_of(users.readmit(principal, address))
         except AuthenticationFailed:
             return None
 
-        def now() -> Role | None:
-            if principal.until is not None and wall_ms(reactor) >= principal.until * 1000:
-                return None
-            try:
-                return role_of(users.readmit(principal, address))
-            except AuthenticationFailed:
-                return None
+    return role_of, now
 
-        role = role_of(principal)
-        return None if role is None else Identity(user, role, now)
 
-    return authenticate
+def management(
+    reactor: Any, configuration: Configuration, users: Repositories, rules: AccessRules
+) -> MessageManagement:
+    """Make what carries out clients' requests to manage the broker.
+
+    It answers once :func:`admin_service` has what it stands for.
+    """
+    _, now = roles(reactor, users, rules, configuration.settings)
+    return MessageManagement(reactor, now, Logger(namespace="gateway.admin"))
 
 
 def _broker(

@@ -334,10 +334,16 @@ class PlainNames:
 #: Where Artemis' clients look for what has expired; here it is with the other dead messages.
 _EXPIRED: Final = Destination(Kind.QUEUE, "ExpiryQueue")
 _HAS_EXPIRED: Final = f"{UNDELIVERED_REASON} = '{DeadReason.EXPIRED.value}'"
-#: Addresses of Artemis' own, and where there is here what they are for.
+#: The address that takes Artemis' management messages, see :mod:`gateway.stomp.management`. It is no
+#: queue: what is sent there is carried out, and nothing waits there.
+MANAGEMENT: Final = Destination(Kind.QUEUE, "activemq.management")
+_MANAGED: Final = frozenset(
+    (MANAGEMENT.name, *[f"{beginning}{MANAGEMENT.name}" for beginning in ("/queue/", "/topic/")])
+)
+#: Addresses of Artemis' own, and what is to be known about them.
 _ADDRESSES: Final = {
-    "activemq.management": "the broker is asked and changed by imqcmd, such as 'imqcmd query dst -t q -n NAME', and by its REST interface",
-    "activemq.notifications": "'imqcmd events -follow' tells what happens",
+    MANAGEMENT.name: "it takes requests to manage the broker, as the destination of a SEND: the replies come to the reply-to of each",
+    "activemq.notifications": "nothing answers there; 'imqcmd events -follow' tells what happens",
 }
 
 
@@ -349,6 +355,8 @@ class ArtemisNames(PlainNames):
 
     def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted | Qualified:
         """See :meth:`Naming.parse`."""
+        if text in _MANAGED and header == "destination":
+            return MANAGEMENT
         if "::" in text:
             return self._qualified(text, header)
         if not is_unrouted(text):
@@ -383,15 +391,20 @@ class ArtemisNames(PlainNames):
         """See :meth:`Naming.source`."""
         if destination == _EXPIRED:
             return Source(DMQ, selector=_HAS_EXPIRED, unless=_EXPIRED)
+        if destination is MANAGEMENT:
+            raise _not_there(destination.name, "destination", destination.name)
         return from_hash(destination)
 
     def _found(self, text: str, header: str) -> Destination | LocalTemporary:
         found = super()._found(text, header)
         if isinstance(found, Destination) and found.name in _ADDRESSES:
-            raise CommandRefused(
-                f"{header} '{text[:200]}': nothing answers there; {_ADDRESSES[found.name]}"
-            )
+            raise _not_there(text, header, found.name)
         return found
+
+
+def _not_there(text: str, header: str, name: str) -> CommandRefused:
+    """Refuse an address of Artemis' own. :param name: the address that ``text`` is."""
+    return CommandRefused(f"{header} '{text[:200]}': {_ADDRESSES[name]}")
 
 
 def split_queue(

@@ -62,6 +62,7 @@ class SendPlan:
     :ivar form: the ``transformation`` by which the body is a map or an object; "" for another body.
     :ivar unrouted: the destination, where it is a name alone, and what there is decides what it is
         of; "" for another.
+    :ivar managing: it is a request to manage the broker, and no message.
     :ivar personal: what it is depends on who sends it, so it holds for one frame only.
     :ivar nearly_plain: it would be, if its destination was not a name alone.
     :ivar plain: one destination, and neither expiry nor envelope: nothing to do but to make the
@@ -75,6 +76,7 @@ class SendPlan:
         "expiring",
         "form",
         "headers",
+        "managing",
         "nearly_plain",
         "personal",
         "plain",
@@ -94,6 +96,7 @@ class SendPlan:
         personal: bool,
         form: str = "",
         unrouted: str = "",
+        managing: bool = False,
     ) -> None:
         self.headers: Final = headers
         self.copies: Final = copies
@@ -105,7 +108,8 @@ class SendPlan:
         self.form: Final = form
         self.text: Final = headers.body_type is BodyType.TEXT
         self.unrouted: Final = unrouted
-        simple = not (copies or expires or ttl or envelope or form)
+        self.managing: Final = managing
+        simple = not (copies or expires or ttl or envelope or form or managing)
         self.plain: Final = simple and not unrouted
         self.nearly_plain: Final = simple and unrouted != ""
 
@@ -185,8 +189,13 @@ def plan_send(
             personal = True
         elif destinations.is_unrouted(destination):
             unrouted = destination
+    target = resolve(destination, "destination")
+    if target is destinations.MANAGEMENT:
+        if len(texts) > 1:
+            raise _managing_among(texts)
+        return SendPlan(Headers(target), (), 0, 0, False, False, True, managing=True)
     headers = (AddressedHeaders if address else Headers)(
-        resolve(destination, "destination"),
+        target,
         body_type=_body_type(head, profile),
         persistent=profile.persistent if persistent is None else client_headers.boolean(persistent),
         priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
@@ -285,8 +294,17 @@ def all_headers_of(head: Head, plan: SendPlan, receipt: str | None) -> list[Head
 def _copies(headers: Headers, texts: list[str], resolve: Resolve) -> tuple[Headers, ...]:
     """The headers of a message for its other destinations, each of them once."""
     others = dict.fromkeys([resolve(text, "destination") for text in texts[1:]])
+    if any(each is destinations.MANAGEMENT for each in others):
+        raise _managing_among(texts)
     return tuple(
         [headers.replace(destination=other) for other in others if other != headers.destination]
+    )
+
+
+def _managing_among(texts: list[str]) -> CommandRefused:
+    """Refuse a request to manage the broker that is a message for others, too."""
+    return CommandRefused(
+        f"destination names {len(texts)} destinations, and {destinations.MANAGEMENT.name} among them: it must be the only one"
     )
 
 

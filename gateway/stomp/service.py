@@ -15,9 +15,11 @@ from os import urandom
 from typing import Any, Final
 
 from cryptography.x509 import Certificate
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from gateway.instance.listening import peer_host
 from gateway.instance.logs import Log, Strangers
@@ -28,6 +30,7 @@ from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.listeners import NO_LISTENER, TCP, Listener
+from gateway.stomp.management import Answer, Asked, Reply, Requests
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.open_listeners import OpenListeners, RegisterPort
 from gateway.stomp.profiles import Profile
@@ -120,6 +123,7 @@ class StompService:
     :param detail: what the bridge's log takes; None for everything.
     :param memory: the process's budget; None is no bound.
     :param own: returns the embedded broker's connection behind one of the provider's.
+    :param answer: carries out requests to manage the broker; None where nothing does.
     """
 
     def __init__(
@@ -136,6 +140,7 @@ class StompService:
         detail: Log | None = None,
         memory: MemoryBudget | None = None,
         own: Callable[[Connection], Connection] = _itself,
+        answer: Answer | None = None,
     ) -> None:
         self._reactor: Final = reactor
         self._turn: Final = turn
@@ -155,6 +160,7 @@ class StompService:
             random,
             detail,
             memory,
+            None if answer is None else partial(self._answered, answer),
         )
         self._admission: Final = self._factory.admission
         self.listeners: Final = OpenListeners(
@@ -257,6 +263,17 @@ class StompService:
         """What users may send and get, by the ``id`` of each connection of theirs."""
         return {number: each.rates.allowance for number, each in self._connected.items()}
 
+    def _answered(self, answer: Answer, connection: Connection, asked: Asked) -> Deferred[Reply]:
+        """Have a request carried out, and its reply given in a turn."""
+        told: Deferred[Reply] = Deferred()
+
+        def tell(result: Reply | Failure) -> None:
+            with self._turn:
+                told.callback(result)
+
+        answer(self._own(connection), asked).addBoth(tell)
+        return told
+
     @property
     def _connected(self) -> dict[int, StompConnection]:
         """Those of CONNECTED clients, by the ``id`` of the connection behind."""
@@ -320,6 +337,7 @@ class StompFactory(ServerFactory):
     :param random: gives that many random octets.
     :param detail: what the log takes.
     :param memory: of the process; None is no bound.
+    :param answer: carries out requests to manage the broker; None where nothing does.
     """
 
     noisy = False
@@ -336,7 +354,9 @@ class StompFactory(ServerFactory):
         random: Callable[[int], bytes],
         detail: Log | None = None,
         memory: MemoryBudget | None = None,
+        answer: Answer | None = None,
     ) -> None:
+        self._answer: Final = answer
         self.wheel: Final = Wheel(clock)
         self.strangers: Final = Strangers(clock, Logger(namespace="gateway.stomp.connection"))
         self._turn: Final = turn
@@ -426,6 +446,7 @@ class StompFactory(ServerFactory):
             self._transforming,
             self._shared.counters,
             ConnectionLog(identifier, connection.address, port, self._detail, self.strangers),
+            None if self._answer is None else partial(_requests, self._answer, connection),
         )
         if self._paused:
             session.subscriptions.hold(Hold.PAUSED)
@@ -442,6 +463,15 @@ class StompFactory(ServerFactory):
         self._paused = False
         for connection in self.admission.connections:
             connection.session.subscriptions.free(Hold.PAUSED)
+
+
+def _requests(
+    answer: Answer,
+    client: StompConnection,
+    connection: Connection,
+    is_open: Callable[[], bool],
+) -> Requests:
+    return Requests(answer, connection, client.address, is_open)
 
 
 class _Listening(ServerFactory):

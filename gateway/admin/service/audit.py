@@ -1,7 +1,7 @@
 """Lines of the log that say who changed what, or read what is not for all.
 
-Owns their form for requests over HTTP, by which commands ask, too. What an operator does in the
-console has lines of the same form with the command. Bodies of messages, passwords and documents
+Owns their form for requests over HTTP, by which commands ask, too, and for those that come as
+messages. What an operator does in the console has lines of the same form with the command. Bodies of messages, passwords and documents
 are in none of them.
 """
 
@@ -54,13 +54,21 @@ class AuditLine:
     :param host: from where it was asked.
     :param path: the request's, as it was sent.
     :param given: its parameters, of the URL and of the body.
+    :param way: by what it was asked.
     """
 
-    _DID: ClassVar = "audit: {user} from {host} did by HTTP: {request}: {outcome}"
-    _REFUSED: ClassVar = "audit: {user} from {host} was refused by HTTP: {request}: {text}"
+    _DID: ClassVar = "audit: {user} from {host} did by {way}: {request}: {outcome}"
+    _REFUSED: ClassVar = "audit: {user} from {host} was refused by {way}: {request}: {text}"
 
     def __init__(
-        self, log: Logger, user: str, host: str, method: str, path: str, given: Mapping[str, object]
+        self,
+        log: Logger,
+        user: str,
+        host: str,
+        method: str,
+        path: str,
+        given: Mapping[str, object],
+        way: str = "HTTP",
     ) -> None:
         self._log: Final = log
         words = [
@@ -68,7 +76,7 @@ class AuditLine:
             for name in _NAMED
             if name in given and given[name] not in ("", None, False)
         ]
-        self._said: Final = {"user": user, "host": host}
+        self._said: Final = {"user": user, "host": host, "way": way}
         self._request: Final = " ".join([method, path, *words])
 
     def done(self, answer: Any) -> None:

@@ -14,12 +14,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from twisted.python.failure import Failure
+
 from gateway.messaging.errors import MessageRejected, MessagingError, ProducersPaused
 from gateway.messaging.message import MEMO_SAME_NAMES, Headers, Message
 from gateway.messaging.provider import Connection, Mode
 from gateway.messaging.provider import Session as ProviderSession
 from gateway.stomp.client_headers import expiry, timestamp
 from gateway.stomp.counters import Counters
+from gateway.stomp.destinations import MANAGEMENT
+from gateway.stomp.management import Reply, Requests, reply_message
 from gateway.stomp.profiles import Profile
 from gateway.stomp.refusals import CommandRefused
 from gateway.stomp.send_plan import (
@@ -31,6 +35,7 @@ from gateway.stomp.send_plan import (
     mapped,
     plan_send,
     restore,
+    routed,
 )
 from gateway.stomp.session.receipts import Fail, Receipts, forget, nothing
 from gateway.stomp.session.transactions import Transactions
@@ -54,6 +59,7 @@ class Sending:
     :param resumed: called when the provider takes messages again after :attr:`blocked`.
     :param profile: the client's habits.
     :param held: the frames that wait behind the run.
+    :param requests: to manage the broker; None where nothing carries them out.
     """
 
     def __init__(
@@ -69,7 +75,9 @@ class Sending:
         profile: Profile,
         held: Held,
         counters: Counters,
+        requests: Requests | None = None,
     ) -> None:
+        self._requests: Final = requests
         self._profile: Final = profile
         self._keeps_timestamps: Final = profile.keeps_timestamps
         self._connection: Final = connection
@@ -95,10 +103,13 @@ class Sending:
         self._alone: Message | None = None
         #: The run is for the plain session, and nothing is to be done to a message but to make it.
         self.direct = transforming is None
-        #: The provider asked to wait; what is sent anyway is taken.
+        #: The provider asked to wait, and what is sent anyway is taken; or a request to manage the
+        #: broker is carried out.
         self.blocked = False
         #: The run waits, too: its first message is for a destination that is paused.
         self.kept = False
+        #: Why it is blocked; it may be both.
+        self._waits_for_room = self._answering = False
 
     def add(self, head: Head, body: bytes, now_ms: int) -> bool:
         """Take one SEND into the run.
@@ -127,6 +138,8 @@ class Sending:
         own = head.headers if shaped is None else shaped.own_headers()
         if not isinstance(plan, SendPlan):
             plan = self._plan(head, own)
+            if plan.managing:
+                return self._manage(head, own, body)
         if plan.unrouted and not self._follows(plan):
             # What is on its way may make a queue of that name.
             if not self._sent():
@@ -197,6 +210,57 @@ class Sending:
             for headers in (plan.headers, *plan.copies):
                 headers.memo[MEMO_SAME_NAMES] = True
         return plan
+
+    def _manage(self, head: Head, own: dict[str, str], body: bytes) -> bool:
+        """Have a request to manage the broker carried out.
+
+        What was sent before it is given to the provider first, and all frames behind it wait until
+        its reply is sent. In a transaction the reply is part of that; what was asked is done
+        anyway.
+
+        :returns: as :meth:`add`.
+        :raises CommandRefused, MessagingError: it may not be asked; nothing is done.
+        """
+        if self._requests is None:
+            raise CommandRefused(f"nothing answers at {MANAGEMENT.name} here")
+        named = None
+        target = self.session
+        if (transaction := own.get("transaction")) is not None:
+            named = self._transactions.named(transaction, "SEND")
+            target = named.session
+        if not (self._sent() if target is self._target else self._retarget(target)):
+            return False
+        headers, receipt = head.headers, own.get("receipt")
+        text = headers.get("reply-to")
+        to = None
+        if text:
+            to = self._resolve(routed(text, {}, "destination-type", self._profile), "reply-to")
+        answering = self._requests.ask(headers, body, to)
+        if named is not None:
+            named.touched = True
+        self.blocked = self._answering = at_once = True
+
+        def answered(reply: Reply) -> None:
+            self._answering = False
+            self.blocked = self._waits_for_room
+            if to is not None:
+                if receipt is not None:
+                    self._asked.append((len(self.pending), receipt))
+                self.pending.append(reply_message(reply, to, headers.get("correlation-id")))
+            elif reply.succeeded:
+                self._receipts.release(self._receipts.open(receipt))
+            else:
+                self._refuse(CommandRefused(reply.body), receipt)
+            if not at_once and not self.blocked:
+                self._resumed()
+
+        def failed(failure: Failure) -> None:
+            assert failure.value is not None
+            self._fail(failure.value, receipt)
+
+        answering.addCallback(answered).addErrback(failed)
+        at_once = False
+        return True
 
     def _message(
         self, plan: SendPlan, headers: Headers, body: bytes, expires: int | None
@@ -280,7 +344,7 @@ class Sending:
                 return False
             first = behind
         if not self.blocked and (self.kept or not target.writable()):
-            self.blocked = True
+            self.blocked = self._waits_for_room = True
             target.on_writable(self._writable)
         return True
 
@@ -327,8 +391,10 @@ class Sending:
         target.completion(done)
 
     def _writable(self) -> None:
-        self.blocked = self.kept = False
-        self._resumed()
+        self.kept = self._waits_for_room = False
+        self.blocked = self._answering
+        if not self.blocked:
+            self._resumed()
 
     def close(self) -> None:
         """Drop the run, without notice: the client is gone."""

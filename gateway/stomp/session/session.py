@@ -21,6 +21,7 @@ from gateway.reactor.turn import Turn
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Temporaries
+from gateway.stomp.management import Manage
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
@@ -60,6 +61,7 @@ class Session:
     :param identifier: for the ``session`` header and for incident numbers; unique.
     :param encoders: by version, shared by all sessions.
     :param log: is told who connects, and how it ends.
+    :param manage: makes what takes requests to manage the broker; None where nothing does.
     """
 
     # Named, because Logger finds no frame to take its name from where this is compiled.
@@ -77,8 +79,10 @@ class Session:
         transforming: Transforming | None,
         counters: Counters,
         log: ConnectionLog,
+        manage: Manage | None = None,
     ) -> None:
         self.identifier: Final = identifier
+        self._manage: Manage | None = manage
         self.log: Final = log
         self._peer: Final = peer
         self._output: Final = output
@@ -397,11 +401,7 @@ class Session:
             profile.repeats_nacked,
         )
         self._settlement = Settlement(
-            self.subscriptions,
-            self._transactions,
-            self._receipts,
-            profile,
-            self.version,
+            self.subscriptions, self._transactions, self._receipts, profile, self.version
         )
         self._sending = Sending(
             connection,
@@ -415,6 +415,7 @@ class Session:
             profile,
             self.held,
             self._counters,
+            None if self._manage is None else self._manage(connection, lambda: self.state in _OPEN),
         )
         self._was_connected = True
         self._counters.frames_out += 1
