@@ -136,11 +136,12 @@ class Requests:
 Manage = Callable[[Connection, Callable[[], bool]], Requests]
 
 
-def reply_message(reply: Reply, to: Destination, correlation_id: str | None) -> Message:
+def reply_message(reply: Reply, to: Destination, text: str, correlation_id: str | None) -> Message:
     """Return the reply as a message.
 
     As Artemis's it is not persistent.
 
+    :param text: what the request calls its destination.
     :param correlation_id: of the request.
     """
     headers = Headers(
@@ -148,5 +149,6 @@ def reply_message(reply: Reply, to: Destination, correlation_id: str | None) -> 
         persistent=False,
         correlation_id=correlation_id,
         properties={SUCCEEDED: reply.succeeded},
+        extras=(("destination", text),),
     )
     return Message(headers, reply.body.encode("utf-8", "replace"))

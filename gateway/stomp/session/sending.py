@@ -231,7 +231,7 @@ class Sending:
         if not (self._sent() if target is self._target else self._retarget(target)):
             return False
         headers, receipt = head.headers, own.get("receipt")
-        text = headers.get("reply-to")
+        text, correlation = headers.get("reply-to", ""), headers.get("correlation-id")
         to = None
         if text:
             to = self._resolve(routed(text, {}, "destination-type", self._profile), "reply-to")
@@ -246,7 +246,7 @@ class Sending:
             if to is not None:
                 if receipt is not None:
                     self._asked.append((len(self.pending), receipt))
-                self.pending.append(reply_message(reply, to, headers.get("correlation-id")))
+                self.pending.append(reply_message(reply, to, text, correlation))
             elif reply.succeeded:
                 self._receipts.release(self._receipts.open(receipt))
             else:
