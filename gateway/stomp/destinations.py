@@ -403,7 +403,10 @@ class ArtemisNames(PlainNames):
 
 
 def _not_there(text: str, header: str, name: str) -> CommandRefused:
-    """Refuse an address of Artemis' own. :param name: the address that ``text`` is."""
+    """Refuse an address of Artemis' own.
+
+    :param name: the address that ``text`` is.
+    """
     return CommandRefused(f"{header} '{text[:200]}': {_ADDRESSES[name]}")
 
 

@@ -1,4 +1,4 @@
-"""Requests to manage the broker that come as messages, as Artemis has them.
+"""Requests to manage the broker that come as messages, as in Artemis.
 
 A client sends to ``activemq.management``. Headers say what is asked: ``_AMQ_ResourceName``, and
 ``_AMQ_Attribute`` or ``_AMQ_OperationName``, whose parameters are the body, a JSON array. The reply
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 class Reply(NamedTuple):
     """What came of it.
 
-    :param succeeded: whether the body has the result, and not why there is none.
+    :param succeeded: whether the body has the result; else it says why.
     :param body: JSON; "" for no result.
     """
 
@@ -74,7 +74,7 @@ def asked_of(
     """Return what a SEND to the address asks.
 
     :param address: the client's.
-    :raises CommandRefused: it asks nothing, or for a value that nobody would get.
+    :raises CommandRefused: it asks nothing, or for a value and has no reply-to.
     """
     resource, attribute, operation = (
         headers.get(name, "").strip() for name in (RESOURCE, ATTRIBUTE, OPERATION)
@@ -89,7 +89,7 @@ def asked_of(
         )
     if not operation and reply_to is None:
         raise CommandRefused(
-            f"SEND to {MANAGEMENT.name} with {ATTRIBUTE} and without reply-to: nobody would get the value"
+            f"SEND to {MANAGEMENT.name} with {ATTRIBUTE} and without reply-to: the value has nowhere to go"
         )
     return Asked(resource, attribute, operation, body, address, reply_to)
 
@@ -117,7 +117,7 @@ class Requests:
         """Have a SEND to the address carried out.
 
         :returns: never fires where the client is gone meanwhile; what was asked is done anyway.
-        :raises CommandRefused: it asks nothing, or for a value that nobody would get.
+        :raises CommandRefused: it asks nothing, or for a value and has no reply-to.
         :raises MessagingError: the client may not ask. Nothing is done then, either.
         """
         told: Deferred[Reply] = Deferred()

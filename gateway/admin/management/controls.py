@@ -1,4 +1,4 @@
-"""What a resource has to be asked for: attributes, and operations with parameters.
+"""What a resource has: attributes, and operations with parameters.
 
 Owns how a name and parameters become a call, and how a result becomes JSON. What there is to ask of
 the broker, of queues and of addresses, modules of their own know.
@@ -100,7 +100,10 @@ class Asking:
 
 
 def check_count(count: int, what: str, command: str) -> None:
-    """:raises Refused: there are more than one reply has, which the command shows."""
+    """Check how many there are.
+
+    :raises Refused: they are more than one reply has.
+    """
     if count > MOST_LISTED:
         text = f"there are {count} {what}, and a reply has {MOST_LISTED} at most: '{command}' shows them all"
         raise Refused(text, "too_many", HTTPStatus.CONFLICT)
@@ -119,7 +122,7 @@ class Operation(Generic[V]):
     forms: Sequence[str] = ("",)
 
     def given(self, values: Sequence[object]) -> Given | None:
-        """Return the parameters by name; None where the values are those of no form."""
+        """Return the parameters by name; None where they have no form."""
         for form in self.forms:
             pairs = [each.split(":") for each in form.split()]
             if len(pairs) == len(values) and all(

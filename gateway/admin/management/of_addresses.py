@@ -1,4 +1,4 @@
-"""What addresses have to be asked for: Artemis's ``AddressControl``.
+"""What addresses may be asked: Artemis's ``AddressControl``.
 
 An address is here the topic of its name, the queue of its name, and the queues that have it for
 their ``address``.

@@ -1,4 +1,4 @@
-"""What the broker has to be asked for: Artemis's ``ActiveMQServerControl``.
+"""What the broker may be asked: Artemis's ``ActiveMQServerControl``.
 
 A queue of an address with the routing type ANYCAST is a queue here, and an address with MULTICAST a
 topic, whose queues are durable subscriptions: these are made by subscribing.
@@ -189,7 +189,10 @@ async def _deploy_queue(asking: Asking, broker: BrokerView, given: Given) -> obj
 
 
 def _configuration(text: str | None) -> Mapping[str, object]:
-    """Return the configuration of a queue. :raises Refused: it is none."""
+    """Return the configuration of a queue.
+
+    :raises Refused: it is not one.
+    """
     try:
         said = json.loads(text or "")
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""What queues have to be asked for: Artemis's ``QueueControl``.
+"""What queues may be asked: Artemis's ``QueueControl``.
 
-Attributes are those that this broker knows. It does not count by what way messages go, so there is
-none of those that were acknowledged, killed or have expired.
+Attributes are those that this broker knows. It does not count by what way messages go, so no
+attribute tells of those that were acknowledged, were killed or have expired.
 
 A queue of a topic is a durable subscription here: ``CLIENTID.NAME``, or ``NAME`` where connections
 share it. It has a few attributes, and no operations.
@@ -37,7 +37,10 @@ _FLUSHED: Final = ("filter:text", "flushLimit:number filter:text")
 
 
 async def queue_view(asking: Asking, name: str) -> DestinationView:
-    """Return a queue as it stands. :raises AdministrationRefused: it does not exist."""
+    """Return a queue as it stands.
+
+    :raises AdministrationRefused: it does not exist.
+    """
     if name == DEAD and asking.provider.broker.find(Queue(DEAD)) is None:
         name = DMQ.name
     return await asking.broker.look("queue", name)
@@ -46,7 +49,7 @@ async def queue_view(asking: Asking, name: str) -> DestinationView:
 def durable_view(asking: Asking, name: str) -> DurableView | None:
     """Return the durable subscription that clients know as this queue.
 
-    :returns: None where there is none, or a queue of that name.
+    :returns: None where it does not exist, or a queue of that name does.
     """
     if asking.provider.broker.find(Queue(name)) is not None:
         return None
@@ -99,7 +102,10 @@ _ATTRIBUTES: Final[Mapping[str, Any]] = {
 
 
 async def _count(asking: Asking, queue: DestinationView, given: Given) -> int:
-    """Count what waits and is wanted; without a filter, what consumers have as well."""
+    """Count what waits and is wanted.
+
+    Without a filter, count what consumers have as well.
+    """
     selector = given.get("filter") or ""
     if not selector.strip():
         return queue.messages
@@ -188,7 +194,7 @@ async def _retry(asking: Asking, queue: DestinationView, given: Given) -> int:
 
 
 def _all_of(queue: DestinationView, given: Given) -> dict[str, object]:
-    """Return which messages are meant: those of a filter, or all that there are."""
+    """Return which messages are meant: those of a filter, or all."""
     selector = given.get("filter") or ""
     return {"selector": selector} if selector.strip() else {"limit": max(1, queue.messages)}
 

@@ -1,4 +1,4 @@
-"""Artemis's management messages: who may send them, what they ask, and how they are answered."""
+"""Artemis's management messages: who asks, for what, and the replies."""
 
 from __future__ import annotations
 
@@ -595,7 +595,7 @@ def test_a_frame_that_asks_nothing_is_refused(
 @pytest.mark.parametrize(
     "destination", [MANAGEMENT, f"/queue/{MANAGEMENT}", f"/topic/{MANAGEMENT}"]
 )
-def test_nobody_receives_from_the_address(join: Join, destination: str) -> None:
+def test_no_client_receives_from_the_address(join: Join, destination: str) -> None:
     client = join("admin")
     client.send("SUBSCRIBE", {"destination": destination, "id": "s", "receipt": "r"})
     assert "the replies come to the reply-to" in client.expect("ERROR")["message"]
