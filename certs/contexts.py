@@ -127,13 +127,14 @@ class ServerContextFactory:
         self._client_certificates = client_certificates
         self._now = now
         #: When the server's certificate ends, as it was last read.
-        self.ends: datetime
+        self.ends = datetime.min.replace(tzinfo=UTC)
         self._context, self._revoked = self._read()
 
     def reload(self) -> None:
         """Read the files again, for connections that are made from now on.
 
-        Those that exist are left alone: see :meth:`is_revoked`.
+        Those that exist are left alone: see :meth:`is_revoked`. A certificate that has ended does not
+        take the place of one that has not.
 
         :raises CertificateFileError: the files cannot be used; what was read before stays in use.
         """
@@ -169,9 +170,29 @@ class ServerContextFactory:
             raise CertificateFileError(
                 files.key, f"is not the key of the certificate in {files.certificate}"
             )
-        self._warn_of_end(f"certificate {files.certificate}", chain[0].not_valid_after_utc)
+        end, begin = chain[0].not_valid_after_utc, chain[0].not_valid_before_utc
+        if end <= self._now() < self.ends:
+            raise CertificateFileError(
+                files.certificate,
+                f"ended on {end.date()}: expected one that has not ended, as that in use, which ends on {self.ends.date()}",
+            )
+        try:
+            context: SSL.Context = _context(chain, key)
+        except SSL.Error as error:
+            # Such as a key that is too small.
+            what = ", ".join([str(entry[-1]) for entry in error.args[0]])
+            raise CertificateFileError(
+                files.certificate, f"cannot be used with {files.key.name}: OpenSSL says: {what}"
+            ) from error
+        if begin > self._now():
+            self._log.warn(
+                "certificate {file} is not valid before {begin}",
+                file=str(files.certificate),
+                begin=f"{begin:%Y-%m-%dT%H:%M:%SZ}",
+                passing=True,
+            )
+        self._warn_of_end(f"certificate {files.certificate}", end)
         self._warn_of_revocation(chain[0])
-        context: SSL.Context = _context(chain, key)
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         context.set_session_id(_SESSION_CONTEXT)
         revoked: frozenset[tuple[x509.Name, int]] = frozenset()

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 from service_identity import VerificationError
 from twisted.internet import reactor as global_reactor
@@ -39,6 +40,8 @@ from certs.contexts import (
 )
 from certs.files import (
     CertificateFileError,
+    certificate_pem,
+    key_pem,
     read_certificates,
     revocation_list_pem,
     write_private,
@@ -424,6 +427,56 @@ async def test_a_reload_that_fails_keeps_what_there_was(store: KeyStore, file: s
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.load_cert_chain(*store.client_files("bob"))
         assert (await ask(port, context)).name == "bob"
+
+
+def own_pair(store: KeyStore, key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> None:
+    """Have the server's files be a certificate of a year that nobody else has signed."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
+    made = builder.not_valid_before(NOW).not_valid_after(NOW + timedelta(days=365))
+    write_private(store.server_key, key_pem(key))
+    write_private(store.server_certificate, certificate_pem(made.sign(key, hashes.SHA256())))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP192R1())],
+    ids=["RSA", "EC"],
+)
+def test_a_key_that_is_too_small_is_refused_as_any_other_file(
+    store: KeyStore, key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
+) -> None:
+    contexts = ServerContextFactory(files(store))
+    before, ends = contexts.getContext(), contexts.ends
+    own_pair(store, key)
+    for call in (contexts.reload, lambda: ServerContextFactory(files(store))):
+        with pytest.raises(
+            CertificateFileError, match=r"server\.pem: cannot be used with server\.key: .*too small"
+        ):
+            call()
+    assert (contexts.getContext(), contexts.ends) == (before, ends)
+
+
+def test_one_that_has_ended_does_not_take_the_place_of_one_that_has_not(store: KeyStore) -> None:
+    now = NOW + timedelta(days=20)
+    contexts = ServerContextFactory(files(store), now=lambda: now)
+    before, ends = contexts.getContext(), contexts.ends
+    store.issue_server("broker", NOW, ["localhost"], [], days=10, force=True)
+    with pytest.raises(CertificateFileError, match=r"server\.pem: ended on .*in use, which ends"):
+        contexts.reload()
+    assert (contexts.getContext(), contexts.ends) == (before, ends)
+    # One is better than none, and where that in use has ended, too.
+    ended = ServerContextFactory(files(store), now=lambda: now)
+    store.issue_server("broker", NOW, ["localhost"], [], days=11, force=True)
+    ended.reload()
+    assert ended.ends > NOW + timedelta(days=10, hours=1)
+
+
+def test_the_log_warns_of_one_that_is_not_valid_yet(store: KeyStore) -> None:
+    with logged() as events:
+        ServerContextFactory(files(store), now=lambda: NOW - timedelta(days=2))
+    (line,) = [formatEvent(event) for event in events]
+    assert line.startswith(f"certificate {store.server_certificate} is not valid before 2")
 
 
 def test_a_key_that_is_not_the_certificates(store: KeyStore) -> None:
