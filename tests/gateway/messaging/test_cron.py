@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -96,3 +98,47 @@ def test_it_is_the_next_minute_that_matches(
         elif walked.hour in hours[1] and walked.minute in minutes[1]:
             break
     assert found == int(walked.timestamp()) * 1000
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The zone whose summer begins on 2026-03-29 at 01:00Z, and ends on 2026-10-25 at 01:00Z."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def series(entry: str, moment: str, count: int) -> list[str]:
+    """Return that many times behind a moment, both in UTC."""
+    cron, at_ms = read_cron(entry), int(datetime.fromisoformat(moment).timestamp()) * 1000
+    found = []
+    for _ in range(count):
+        at_ms = cron.after(at_ms)
+        found.append(f"{datetime.fromtimestamp(at_ms / 1000, UTC):%d %H:%M}")
+    return found
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("entry", "moment", "following"),
+    [
+        # The clock is set back from 03:00 to 02:00. What comes all the time goes on,
+        ("*/20 * * * *", "2026-10-25T00:30Z", "25 00:40, 25 01:00, 25 01:20, 25 01:40, 25 02:00"),
+        ("0 * * * *", "2026-10-24T23:00Z", "25 00:00, 25 01:00, 25 02:00"),
+        # and goes on from within the second of the two hours,
+        ("*/20 * * * *", "2026-10-25T01:10Z", "25 01:20, 25 01:40, 25 02:00"),
+        # and what comes at a time of day comes once.
+        ("30 2 * * *", "2026-10-24T12:00Z", "25 00:30, 26 01:30"),
+        ("30 2 * * *", "2026-10-25T01:10Z", "26 01:30"),
+        # It is set forward from 02:00 to 03:00.
+        ("*/20 * * * *", "2026-03-29T00:30Z", "29 00:40, 29 01:00, 29 01:20"),
+        ("0 * * * *", "2026-03-29T00:00Z", "29 01:00, 29 02:00"),
+        ("30 2 * * *", "2026-03-28T12:00Z", "29 01:30, 30 00:30"),
+    ],
+)
+def test_what_comes_when_the_clock_is_set_for_summer_and_back(
+    entry: str, moment: str, following: str
+) -> None:
+    assert series(entry, moment, following.count(",") + 1) == following.split(", ")
