@@ -173,7 +173,8 @@ class _Follower:
         request.setHeader("X-Accel-Buffering", "no")
         request.notifyFinish().addBoth(self._gone)
         request.registerProducer(self, True)
-        request.write(b"retry: 3000\n\n")
+        # The id, so that a client that has heard of no event yet goes on behind those before.
+        request.write(f"retry: 3000\nid: {self._run}-{self._number}\n\n".encode())
         if unknown:
             request.write(b'event: gap\ndata: {"missed": null}\n\n')
         self._forget = self._events.follow(self._wake)

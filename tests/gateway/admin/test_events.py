@@ -139,6 +139,15 @@ async def test_a_stream_begins_now_and_resumes_behind_the_last_id(served: Served
 
 
 @on_reactor
+async def test_who_has_heard_of_no_event_yet_misses_none_either(served: Served) -> None:
+    served.happen(3)
+    response = await deferToThread(served.get)
+    begun = await deferToThread(lambda: [response.readline().decode() for _ in range(3)])
+    assert begun == ["retry: 3000\n", f"id: {served.events.run}-3\n", "\n"]
+    response.close()
+
+
+@on_reactor
 async def test_a_gap_is_told(served: Served) -> None:
     served.happen(1)
     served.happen(KEPT + 4)
