@@ -212,7 +212,7 @@ class _Reader:
         for name in found.keys() - {"format", *SECTIONS}:
             self._wrong((name,), f"unknown; expected one of {', '.join(SECTIONS)}")
         access = {
-            side: sorted(names)
+            side: sorted(set(names))
             for side, names in self._section(found, "access").items()
             if self._is(("access", side), names, _is_texts, "a list of names")
         }
@@ -280,7 +280,7 @@ class _Reader:
         }
         right = self._known(where, table, known)
         groups = right.pop("groups", [])
-        return DeclaredUser(tuple(sorted(groups)), **right)
+        return DeclaredUser(tuple(sorted(set(groups))), **right)
 
     def _bridge(self, name: str, table: Mapping[str, Any]) -> DeclaredBridge:
         known = {

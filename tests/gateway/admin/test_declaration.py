@@ -48,7 +48,7 @@ BRIDGES = st.builds(
 )
 DECLARATIONS = st.builds(
     Declaration,
-    st.dictionaries(NAMES, st.lists(NAMES, max_size=3).map(sorted), max_size=3),
+    st.dictionaries(NAMES, st.lists(NAMES, max_size=3, unique=True).map(sorted), max_size=3),
     st.dictionaries(NAMES, USERS, max_size=3),
     st.dictionaries(
         st.tuples(st.sampled_from(["queue", "topic"]), NAMES), QUEUE_PROPERTIES, max_size=4
@@ -156,6 +156,17 @@ d = [
         ["x:10:42", "queue.c.maxNumMsg"],
         ["x:12:1", "access.d"],
     ]
+
+
+def test_a_name_that_is_there_twice_counts_once() -> None:
+    text = """
+        format = 1
+        access."queue.a.consume.allow.user" = ["bob", "alice", "bob"]
+        user.bob.groups = ["traders", "traders"]
+    """
+    declared = read(text, "file")
+    assert declared.access == {"queue.a.consume.allow.user": ["alice", "bob"]}
+    assert declared.users["bob"].groups == ("traders",)
 
 
 def test_values_are_compared_as_the_broker_writes_them() -> None:
