@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -28,25 +29,28 @@ _TOLD: Final = 20
 
 
 def permissions(layout: Layout, passfile: Path | None) -> Iterator[Finding]:
-    """Look who may read files with secrets.
+    """Look who may read files with secrets, and change those that give rights.
 
     :param passfile: the one in use.
     """
     secret = [layout.users, *sorted(layout.tls.glob("*.key"))]
     if passfile is not None:
         secret.insert(0, passfile)
-    good = 0
+    good = bad = 0
     for path in secret:
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
         except FileNotFoundError:
             continue
         except OSError as error:
+            bad += 1
             yield Finding("permissions", Severity.ERROR, f"{path}: {error.strerror}")
             continue
         if mode & 0o077:
-            # The hashes of passcodes are no passcodes.
-            severity = Severity.WARNING if path == layout.users else Severity.ERROR
+            bad += 1
+            # The hashes of passcodes are no passcodes; who can write them needs none.
+            only_hashes = path == layout.users and not mode & 0o022
+            severity = Severity.WARNING if only_hashes else Severity.ERROR
             yield Finding(
                 "permissions",
                 severity,
@@ -56,12 +60,25 @@ def permissions(layout: Layout, passfile: Path | None) -> Iterator[Finding]:
             )
         else:
             good += 1
-    yield Finding(
-        "permissions",
-        Severity.OK,
-        "files with secrets are their owner's alone",
-        counted(good, "file"),
-    )
+    for path in (layout.settings, layout.access_control):
+        with suppress(FileNotFoundError):
+            mode = stat.S_IMODE(path.stat().st_mode)
+            if mode & 0o022:
+                bad += 1
+                yield Finding(
+                    "permissions",
+                    Severity.ERROR,
+                    f"others than its owner may change {path}",
+                    f"mode {mode:04o}",
+                    f"chmod go-w {shlex.quote(str(path))}",
+                )
+    if not bad:
+        yield Finding(
+            "permissions",
+            Severity.OK,
+            "files with secrets are their owner's alone",
+            counted(good, "file"),
+        )
 
 
 def passwords(layout: Layout, admin: tuple[str, str], exposed: Sequence[str]) -> Iterator[Finding]:

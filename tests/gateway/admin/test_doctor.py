@@ -70,6 +70,9 @@ def test_a_gateway_whose_operator_forgot_things(live: Live) -> None:
     client.ask("DISCONNECT")
     found = json.loads(doctor(live, "--json", code=2))["findings"]
     by_check: dict[str, Any] = {each["check"]: each for each in reversed(found)}
+    # A check that has found something does not say as well that all is well.
+    wrong = {each["check"] for each in found if each["severity"] != "ok"}
+    assert not wrong & {each["check"] for each in found if each["severity"] == "ok"}
     assert by_check["permissions"]["severity"] == "error"
     assert by_check["permissions"]["remedy"].startswith("chmod 600 ")
     assert by_check["certificates"]["severity"] == "warning"
@@ -112,6 +115,22 @@ def test_no_broker_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_only_administrators_are_told() -> None:
     assert needed("GET", "/v1/doctor") is Role.ADMINISTRATOR
+
+
+def test_files_that_others_may_change(layout: Layout) -> None:
+    write_users(layout.users, [])
+    for path in (layout.settings, layout.access_control):
+        path.write_text("")
+        path.chmod(0o644)
+    assert not bad(instance.permissions(layout, None))
+    layout.users.chmod(0o644)
+    (read,) = bad(instance.permissions(layout, None))
+    assert read.severity is Severity.WARNING
+    for path in (layout.users, layout.settings, layout.access_control):
+        path.chmod(0o666)
+    found = bad(instance.permissions(layout, None))
+    assert [each.severity for each in found] == [Severity.ERROR] * 3
+    assert found[2].remedy == f"chmod go-w {layout.access_control}"
 
 
 def test_passcodes_that_everybody_knows(layout: Layout) -> None:
