@@ -66,6 +66,26 @@ def test_no_service_is_given_the_port_of_another() -> None:
     assert [each for each in given if usual.get(each[2], each[1]) != each[1]] == []
 
 
+def test_what_a_page_calls_the_default_is_the_default() -> None:
+    """A migrating operator relies on it: flow control was called the default once."""
+    defaults = {
+        each.name.rpartition(".")[2]: str(each.default)
+        for each in DECLARED
+        if each.name.startswith("imq.autocreate.destination.")
+    }
+    pages = {page.name: page.read_text() for page in DOCS.glob("*.rst")}
+    called = {
+        (name, *match)
+        for name, text in pages.items()
+        for match in re.findall(
+            r"``[^`]*?\b(\w+)=(\w+)``, the default|[Bb]y default, ``(\w+)=(\w+)``", text
+        )
+    }
+    named = {(page, a or c, b or d) for page, a, b, c, d in called if (a or c) in defaults}
+    assert ("from_activemq.rst", "limitBehavior", "REJECT_NEWEST") in named
+    assert [each for each in named if defaults[each[1]] != each[2]] == []
+
+
 def rules_of(page: str) -> list[str]:
     return [text for text in typed(page) if re.match(r"(queue|topic|connection)\.\S+=\S+$", text)]
 
