@@ -67,7 +67,7 @@ def test_no_service_is_given_the_port_of_another() -> None:
 
 
 def test_what_a_page_calls_the_default_is_the_default() -> None:
-    """A migrating operator relies on it: flow control was called the default once."""
+    """Operators who move rely on it."""
     defaults = {
         each.name.rpartition(".")[2]: str(each.default)
         for each in DECLARED

@@ -430,7 +430,7 @@ async def test_a_reload_that_fails_keeps_what_there_was(store: KeyStore, file: s
 
 
 def own_pair(store: KeyStore, key: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> None:
-    """Have the server's files be a certificate of a year that nobody else has signed."""
+    """Have the server show a certificate that is its own authority."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
     made = builder.not_valid_before(NOW).not_valid_after(NOW + timedelta(days=365))

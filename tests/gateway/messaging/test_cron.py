@@ -102,7 +102,7 @@ def test_it_is_the_next_minute_that_matches(
 
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The zone whose summer begins on 2026-03-29 at 01:00Z, and ends on 2026-10-25 at 01:00Z."""
+    """Berlin: in 2026 summer is from 03-29 to 10-25, at 01:00Z."""
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     yield
