@@ -78,6 +78,7 @@ class Profile:
     :param prefixes: how names begin, the longest first, and the routing type that stands for; an
         operator's.
     :param message_types: ``amq-msg-type`` tells text from bytes.
+    :param any_text: a body without ``content-length`` that is not UTF-8 is taken, as bytes.
     :param maps: ``transformation`` tells that a text is a map.
     :param persistent: messages are, where SEND does not say it.
     :param refuses_message_id: SEND must not have a ``message-id``.
@@ -151,6 +152,7 @@ class Profile:
     routing_types: bool = False
     prefixes: tuple[tuple[str, str], ...] = ()
     message_types: bool = False
+    any_text: bool = False
     maps: bool = False
     persistent: bool = True
     refuses_message_id: bool = False
@@ -273,6 +275,7 @@ ACTIVEMQ: Final = Profile(
     ),
     composites=True,
     message_types=True,
+    any_text=True,
     maps=True,
     persistent=False,
     keeps_timestamps=True,
@@ -325,6 +328,7 @@ ARTEMIS: Final = Profile(
     tells_unasked=False,
     naming=ArtemisNames(),
     routing_types=True,
+    any_text=True,
     persistent=False,
     reply_to_as_text=True,
     default_ids=True,
@@ -355,6 +359,7 @@ RABBITMQ: Final = Profile(
     session_length=22,
     default_user="guest",
     naming=_RABBITMQ_NAMES,
+    any_text=True,
     persistent=False,
     refuses_message_id=True,
     reply_to_as_text=True,

@@ -379,6 +379,17 @@ def _priority(text: str) -> int:
     return int(text)
 
 
+def is_text(body: bytes) -> bool:
+    """Whether a body is UTF-8."""
+    if body.isascii():
+        return True
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def check_text(body: bytes) -> None:
     """Check that a body without ``content-length`` is UTF-8.
 
@@ -394,3 +405,14 @@ def check_text(body: bytes) -> None:
         raise CommandRefused(
             f"the body is not UTF-8 at octet {wrong.start}: give content-length to send octets as they are"
         ) from None
+
+
+def of_bytes(headers: Headers) -> Headers:
+    """Return the headers of a text that is none, for a BytesMessage."""
+    made = headers.replace(body_type=BodyType.BYTES)
+    given = headers.repeated or headers
+    if not isinstance(given, AddressedHeaders):
+        return made
+    addressed = AddressedHeaders(**made._fields())  # type: ignore[arg-type]
+    addressed.address = given.address
+    return addressed

@@ -32,7 +32,9 @@ from gateway.stomp.send_plan import (
     all_headers_of,
     check_text,
     headers_of,
+    is_text,
     mapped,
+    of_bytes,
     plan_send,
     restore,
     routed,
@@ -129,9 +131,8 @@ class Sending:
             and self.direct
             and shaped.meaning.shape.is_bare
             and self._follows(plan)
+            and (not plan.text or is_text(body))
         ):
-            if plan.text:
-                check_text(body)
             self._alone = Message(headers_of(shaped, plan), body)
             self.pending.append(self._alone)
             return True
@@ -146,7 +147,8 @@ class Sending:
                 return False
             if self._resolve(plan.unrouted, "destination") != plan.headers.destination:
                 plan = self._plan(head, own)
-        if plan.text:
+        octets = plan.text and not is_text(body)
+        if octets and not self._profile.any_text:
             check_text(body)
         transaction = own.get("transaction")
         receipt = own.get("receipt")
@@ -163,7 +165,9 @@ class Sending:
         if ttl:
             expires = now_ms + ttl
         each_headers = all_headers_of(head, plan, receipt)
-        if plan.form:
+        if octets:
+            each_headers = [of_bytes(headers) for headers in each_headers]
+        elif plan.form:
             each_headers, body = mapped(plan.form, each_headers, body)
         messages = [
             self._message(plan, headers, body, expires if expiring else None)

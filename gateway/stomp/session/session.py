@@ -25,7 +25,7 @@ from gateway.stomp.management import Manage
 from gateway.stomp.message_encoder import MessageEncoder
 from gateway.stomp.output import Output
 from gateway.stomp.refusals import CommandRefused
-from gateway.stomp.send_plan import SendPlan, check_text, headers_of
+from gateway.stomp.send_plan import SendPlan, headers_of, is_text
 from gateway.stomp.session import handshake
 from gateway.stomp.session.connecting import connect
 from gateway.stomp.session.peer import Peer
@@ -158,18 +158,19 @@ class Session:
             checked = False
             for frame in frames:
                 head, body = frame
-                if head is again:
-                    if checked and not body.isascii():
-                        check_text(body)
+                if head is again and (not checked or body.isascii() or is_text(body)):
                     assert isinstance(headers, Headers)
                     sending.pending.append(Message(headers, body))
                     continue
                 if isinstance(head, ShapedHead) and sending.direct and not sending.blocked:
                     meaning = head.meaning
                     plan = meaning.plan
-                    if meaning.shape.is_bare and isinstance(plan, SendPlan) and plan.plain:
-                        if plan.text and not body.isascii():
-                            check_text(body)
+                    if (
+                        meaning.shape.is_bare
+                        and isinstance(plan, SendPlan)
+                        and plan.plain
+                        and (not plan.text or body.isascii() or is_text(body))
+                    ):
                         headers = head.made
                         if not isinstance(headers, Headers):
                             headers = head.made = headers_of(head, plan)

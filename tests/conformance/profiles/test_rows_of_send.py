@@ -88,6 +88,26 @@ def test_message_id(join: Join, name: str, profile: str, cell: str) -> None:
     assert answer(client).command == ("ERROR" if cell == "ERROR" else "RECEIPT")
 
 
+@row(
+    "a body that is not UTF-8, without ``content-length``",
+    openmq="ERROR",
+    standard="ERROR",
+    others="is bytes",
+)
+def test_bodies_of_other_encodings(join: Join, name: str, profile: str, cell: str) -> None:
+    client, body = join(profile), "Bücher".encode("latin-1")
+    if cell == "ERROR":
+        client.send("SEND", {"destination": f"/queue/{name}", "receipt": "r"}, body)
+        assert "not UTF-8" in answer(client).text
+        return
+    sent = ["Bücher".encode(), body] * 10
+    # The gateway learns what a producer repeats.
+    for each in sent:
+        client.send("SEND", {"destination": f"/queue/{name}", "kind": "list"}, each)
+    client.subscribe(f"/queue/{name}")
+    assert [each.body for each in client.messages(20)] == sent
+
+
 @row("``timestamp`` of SEND", activemq="is the message's", others="is ignored")
 def test_timestamps(join: Join, name: str, profile: str, cell: str) -> None:
     client = join(profile)
