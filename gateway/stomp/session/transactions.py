@@ -302,13 +302,26 @@ class Transactions:
         return transaction
 
     def _answer(self, head: Head, others: Sequence[str] = ()) -> Done:
-        """Send the RECEIPT when the provider has answered, and others behind it."""
+        """Send the RECEIPT when the provider has answered, and others behind it.
+
+        Where it has failed none of them is sent.
+        """
         receipt = head.headers.get("receipt")
-        done = self._receipts.completing(self._receipts.open(receipt), receipt)
-        for other in others:
-            # They cannot come before it does.
-            self._receipts.release(self._receipts.open(other))
-        return done
+        receipts = self._receipts
+        done = receipts.completing(receipts.open(receipt), receipt)
+        behind = [receipts.open(other) for other in others]
+        if not behind:
+            return done
+
+        def answered(error: MessagingError | None) -> None:
+            done(error)
+            for ticket in behind:
+                if error is None:
+                    receipts.release(ticket)
+                else:
+                    receipts.drop(ticket)
+
+        return answered
 
 
 def _identifier(head: Head) -> str:

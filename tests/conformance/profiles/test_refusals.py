@@ -219,3 +219,17 @@ def test_activemq_words_refusals_of_frames(join: Join, frame: str, message: str)
     client.write(frame.encode())
     error = client.expect("ERROR")
     assert (error["message"], error.text) == (message, f"{message}\n")
+
+
+def test_no_receipt_of_what_a_commit_has_lost(join: Join, name: str) -> None:
+    client, destination = join("rabbitmq"), full("rabbitmq", "1.3")
+    client.send("BEGIN", transaction="t")
+    for number, each in enumerate((f"/queue/{name}", destination)):
+        sent = {"destination": each, "transaction": "t", "receipt": f"sent {number}"}
+        client.send("SEND", sent, "lost")
+    client.sync()
+    join("rabbitmq").put(destination, "it is full now")
+    client.send("COMMIT", transaction="t", receipt="committed")
+    error = client.expect("ERROR")
+    assert error["receipt-id"] == "committed"
+    assert client.rest() == []
