@@ -14,12 +14,21 @@ import pytest
 from gateway.broker.security import usermgr
 from gateway.broker.security.access import DEFAULT_RULES
 from tests.conformance.client import Client, Frame
+from tests.crash.waiting import reload, until
 from tests.gateway_process import GatewayProcess
 
 MANAGEMENT: Final = "activemq.management"
 #: Users beside the administrator, and their groups; each is the own password.
-USERS: Final = {"vera": "viewer", "otto": "operator", "nora": "user"}
-RULES: Final = "queue.secret.produce.deny.user=*\n"
+USERS: Final = {
+    "vera": "viewer",
+    "otto": "operator",
+    "ida": "operator",
+    "oscar": "operator",
+    "nora": "user",
+}
+RULES: Final = (
+    "queue.secret.produce.deny.user=*\nqueue.activemq.management.produce.deny.user=oscar\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +36,12 @@ def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     """A gateway with Artemis's habits, and users of each role."""
     gateway = GatewayProcess(
         tmp_path_factory.mktemp("management"),
-        settings={"imq.bridge.stomp.profile": "artemis", "imq.bridge.stomp.limit.body": "1000000"},
+        settings={
+            "imq.bridge.stomp.profile": "artemis",
+            "imq.bridge.stomp.limit.body": "1000000",
+            "imq.destination.queue.full.maxNumMsgs": "1",
+            "imq.destination.queue.full.limitBehavior": "FLOW_CONTROL",
+        },
     )
     etc = gateway.directory / "etc"
     etc.mkdir(parents=True)
@@ -36,11 +50,15 @@ def artemis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     (etc / "accesscontrol.properties").write_text(f"{DEFAULT_RULES}\n{RULES}")
     for user, group in USERS.items():
         secret = _secret(etc.parent / user, user)
-        place = ["-varhome", str(gateway.varhome), "--instance", gateway.instance]
-        words = ["add", "-u", user, "-g", group, "-passfile", str(secret)]
-        assert usermgr.run([*words, *place]) == 0
+        manage(gateway, "add", "-u", user, "-g", group, "-passfile", str(secret))
     with gateway:
         yield gateway
+
+
+def manage(gateway: GatewayProcess, *words: str) -> None:
+    """Run ``imqusermgr``."""
+    place = ["-varhome", str(gateway.varhome), "--instance", gateway.instance]
+    assert usermgr.run([*words, *place]) == 0
 
 
 def _secret(path: Path, password: str) -> Path:
@@ -413,6 +431,22 @@ def test_viewers_only_look(join: Join, vera: Asker, name: str) -> None:
     assert vera.get(queue, "Paused") is False
 
 
+def test_a_rule_turns_it_off(join: Join) -> None:
+    client = join("oscar")
+    asked = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "getQueueNames"}
+    client.send("SEND", {"destination": MANAGEMENT, **asked})
+    assert "user 'oscar' may not produce" in client.expect("ERROR")["message"]
+
+
+def test_a_user_who_loses_the_role_is_refused_at_once(artemis: GatewayProcess, join: Join) -> None:
+    ida = Asker(join("ida"))
+    assert ida.get("broker", "Started") is True
+    manage(artemis, "update", "-u", "ida", "-g", "user")
+    reload(artemis, "log files were reopened")
+    ida.send("broker", _AMQ_Attribute="Started")
+    assert "may not manage" in ida.client.expect("ERROR")["message"]
+
+
 def test_the_audit_has_who_did_what(
     artemis: GatewayProcess, join: Join, otto: Asker, vera: Asker, name: str
 ) -> None:
@@ -502,6 +536,25 @@ def test_without_reply_to_it_is_done_and_a_failure_is_an_error(
     assert error["receipt-id"] == "r"
     client.send("SEND", {**asked, "_AMQ_Attribute": "MessageCount"})
     assert "reply-to" in client.expect("ERROR")["message"]
+
+
+def test_a_reply_waits_where_senders_are_held_back(join: Join, otto: Asker) -> None:
+    # Neither gets a RECEIPT before there is room.
+    join("otto").send("SEND", {"destination": "/queue/full"}, "the only one")
+    until(lambda: "full" in otto.get("broker", "QueueNames"), "nothing came")
+    client = join("otto")
+    asked = {"destination": MANAGEMENT, "reply-to": "/queue/full", "receipt": "replied"}
+    named = {"_AMQ_ResourceName": "queue.full", "_AMQ_OperationName": "countMessages"}
+    for body in ("[]", '["x = 1"]'):
+        client.send("SEND", {**asked, **named}, body)
+    reader = join("otto")
+    reader.subscribe("/queue/full", ack="client-individual")
+    came = []
+    for _ in range(3):
+        came.append(reader.message())
+        reader.ack(came[-1])
+    assert [each.text for each in came] == ["the only one", "[1]", "[0]"]
+    assert [client.expect("RECEIPT")["receipt-id"] for _ in range(2)] == ["replied"] * 2
 
 
 def test_a_client_that_goes_at_once_has_it_done(join: Join, otto: Asker, name: str) -> None:

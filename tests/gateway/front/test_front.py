@@ -5,6 +5,7 @@ Which broker has what, who may do what, and what clients notice when a broker go
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import time
@@ -672,3 +673,30 @@ def test_what_was_acknowledged_in_vain_comes_as_redelivered(
     client.send("BEGIN", transaction="u")
     again = [(message.text, message["redelivered"]) for message in client.messages(2)]
     assert again == [("a", "true"), ("b", "true")]
+
+
+def test_management_messages_are_about_the_broker_of_this_instance(
+    front: GatewayProcess, there: GatewayProcess, name: str
+) -> None:
+    """The replies go to where the client's messages go."""
+    port = int(front.settings["imq.bridge.stomp.listener.artemis.port"])
+    passfile = (front.directory / "etc" / "passfile").read_text()
+    password = passfile.partition("imq.imqcmd.password=")[2].partition("\n")[0]
+    asked = {
+        "destination": "activemq.management",
+        "reply-to": f"/queue/{name}",
+        "_AMQ_ResourceName": "broker",
+        "_AMQ_Attribute": "NodeID",
+    }
+    with closing(Client(port)) as admin, closing(Client(port)) as guest:
+        admin.connect("1.1", login="admin", passcode=password)
+        admin.ask("SEND", asked)
+        guest.connect("1.1")
+        guest.send("SEND", asked)
+        assert "may not manage" in guest.expect("ERROR")["message"]
+    with closing(Client(there.port)) as client:
+        client.connect("1.1")
+        client.subscribe(f"/queue/{name}")
+        message = client.message()
+    assert message["_AMQ_OperationSucceeded"] == "true"
+    assert len(json.loads(message.text)[0]) > 8
