@@ -140,7 +140,10 @@ class Front:
             shares(shared)
         name = factory.config.ref_name
         login = None if options.own_logins else replace(factory.credentials, for_clients=True)
-        return Way(name, HeldProvider(provider, self._reactor, options.hold_s, name, login), login)
+        held = HeldProvider(
+            provider, self._reactor, options.hold_s, name, login, factory.kind in ("stomp", "amqp")
+        )
+        return Way(name, held, login)
 
     def own(self, connection: Connection) -> Connection:
         """Return the embedded broker's connection behind a client's."""

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -74,17 +75,42 @@ class RabbitMQ(peers.RabbitMQ):
         RabbitMQ does so some seconds after it has told the client. A queue whose declaration was
         lost by SIGKILL loses its confirmed messages too.
         """
+        assert self.evaluate("mnesia:sync_log().") == "ok"
+
+    def declare_exchanges(self, types: Mapping[str, str], *bindings: tuple[str, str, str]) -> None:
+        """Make durable exchanges, as an operator does.
+
+        :param types: by name.
+        :param bindings: of an exchange, with these keys, to another one.
+        """
+        made = [
+            f'rabbit_exchange:declare({_exchange(name)},{kind},true,false,false,[],<<"guest">>)'
+            for name, kind in types.items()
+        ]
+        made += [
+            f'rabbit_binding:add({{binding,{_exchange(source)},<<"{key}">>,{_exchange(target)},[]}},<<"guest">>)'
+            for source, key, target in bindings
+        ]
+        assert self.evaluate(f"{','.join(made)}, ok.") == "ok"
+
+    def evaluate(self, expression: str) -> str:
+        """Return what an expression of Erlang's is there."""
         command = [
             "/usr/lib/rabbitmq/bin/rabbitmqctl",
             "--node",
             "peer@localhost",
             "eval",
-            "mnesia:sync_log().",
+            expression,
         ]
         done = subprocess.run(
             command, env=self.environment(), capture_output=True, text=True, check=False
         )
-        assert done.stdout.split() == ["ok"], f"{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+        return done.stdout.strip()
+
+
+def _exchange(name: str) -> str:
+    return f'{{resource,<<"/">>,exchange,<<"{name}">>}}'
 
 
 _running: Final[dict[type[peers.Peer], peers.Peer]] = {}

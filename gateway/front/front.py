@@ -22,7 +22,7 @@ from gateway.broker.sessions.connection import EmbeddedConnection
 from gateway.broker.sessions.provider import EmbeddedProvider
 from gateway.front.consumer import FrontConsumer
 from gateway.front.refusals import Unsupported, check_open, of_broker, of_sending
-from gateway.front.routes import Routes, Way, check_gaps, check_name
+from gateway.front.routes import Routes, Way, check_gaps, check_name, needed
 from gateway.front.settings import EMBEDDED
 from gateway.messaging.completions import Completions
 from gateway.messaging.destination import Destination, Kind
@@ -197,16 +197,18 @@ class FrontConnection:
         return way
 
     def way_to_receive(self, spec: ConsumerSpec) -> Way | None:
-        """Where a consumer is. :raises AccessDenied:"""
+        """Where a consumer is. :raises AccessDenied, InvalidDestination:"""
         way = self.routes.way(spec.destination)
         if way is not None:
             check_name(spec.destination)
             check_gaps(spec)
             self._check_address(way, spec.destination, spec.address)
-            operation = Operation.BROWSE if spec.browse else Operation.CONSUME
-            self.identity.routing.check_allowed(operation, spec.destination)
+            for operation, destination in needed(spec):
+                self.identity.routing.check_allowed(operation, destination)
         if spec.durable_name is not None:
             self._durables[spec.durable_name] = (way,)
+        if spec.queue is not None and spec.queue.removable:
+            self._durables[spec.queue.name] = (way,)
         return way
 
     def check_addressed(self, way: Way | None, headers: Headers) -> None:
@@ -263,6 +265,15 @@ class FrontConnection:
         # Brokers behind the gateway do not tell.
         way = self.routes.way(destination)
         return self.identity.exists(destination) if way is None else None
+
+    def has_exchanges(self, destination: Destination) -> bool:
+        way = self.routes.way(destination)
+        if way is None:
+            return False
+        known = self._ways.get(way)
+        if known is None:
+            return way.provider.may_have_exchanges
+        return known.has_exchanges(destination)
 
     def session(self, mode: Mode) -> FrontSession:
         self.check_open()

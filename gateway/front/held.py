@@ -60,6 +60,7 @@ class HeldProvider:
     :param hold_s: seconds that a connection waits for the broker; 0: a loss is told at once.
     :param name: of the broker.
     :param login: of the gateway itself; None where only its clients have one.
+    :param may_have_exchanges: it may turn out to be a RabbitMQ.
     """
 
     def __init__(
@@ -69,10 +70,12 @@ class HeldProvider:
         hold_s: float,
         name: str,
         login: Credentials | None,
+        may_have_exchanges: bool = False,
     ) -> None:
         self._provider: Final = provider
         self._reactor: Final = reactor
         self._hold_s: Final = hold_s
+        self.may_have_exchanges: Final = may_have_exchanges
         own = None if login is None else partial(provider.connect, login, None, _not_used)
         self.reach: Final = Reach(reactor, hold_s, name, own)
         self._scheduler: Final = Scheduler(provider, reactor, name)
@@ -141,6 +144,7 @@ class HeldProvider:
             lost,
             self.reach,
             self._scheduler,
+            self.may_have_exchanges,
         )
 
 
@@ -157,6 +161,7 @@ class HeldConnection:
     :param lost: of ``Provider.connect``.
     :param reach: told of what is opened and lost.
     :param scheduler: of the broker.
+    :param may_have_exchanges: as for :class:`HeldProvider`.
     """
 
     #: The broker behind it does not say it.
@@ -172,6 +177,7 @@ class HeldConnection:
         lost: Callable[[MessagingError], None],
         reach: Reach,
         scheduler: Scheduler,
+        may_have_exchanges: bool = False,
     ) -> None:
         self._open: Final = open
         self._clock: Final = clock
@@ -181,6 +187,7 @@ class HeldConnection:
         self._lost: Final = lost
         self._reach: Final = reach
         self.scheduler: Final = scheduler
+        self._may_have_exchanges: Final = may_have_exchanges
         self._inner: Connection | None = None
         #: Why nothing can be asked of it any more.
         self.error: MessagingError | None = None
@@ -370,6 +377,12 @@ class HeldConnection:
 
     def exists(self, destination: Destination) -> bool | None:
         return None
+
+    def has_exchanges(self, destination: Destination) -> bool:
+        # A provider to which it turns out later that it has none refuses them then.
+        return self._may_have_exchanges and (
+            self._inner is None or self._inner.has_exchanges(destination)
+        )
 
     def session(self, mode: Mode) -> HeldSession:
         self.check_open()

@@ -47,6 +47,10 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "addresses": ("addresses of several queues", "name the queue without its address"),
     "exchanges": ("exchanges other than amq.topic", "use /topic/KEY or /queue/NAME"),
+    "queues": (
+        "queues of subscriptions by x-queue-name and other headers",
+        "SUBSCRIBE without them, or to a queue that the topic is routed to",
+    ),
     "selectors": ("selectors", "SUBSCRIBE without a selector"),
     "rejection": ("NACK", "DISCONNECT, and the message comes again"),
     "dead messages": ("NACK with requeue:false", "NACK without it"),

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from unicodedata import category
 
+from gateway.broker.security.access import Operation
 from gateway.front.held import HeldProvider
 from gateway.front.settings import Share
-from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.destination import Destination, Kind, Queue, Topic
 from gateway.messaging.errors import InvalidDestination
+from gateway.messaging.exchanges import (
+    DEAD_EXCHANGE,
+    DEAD_KEY,
+    QueueDeclaration,
+    exchange_of,
+    is_declared,
+    topic_of,
+    whole_exchange,
+)
 from gateway.messaging.provider import ConsumerSpec, Credentials
 
 #: What has a meaning in names at some brokers.
@@ -26,15 +36,17 @@ def check_name(destination: Destination) -> None:
     Else access rules, and who has which destination, would be asked about another name than the
     broker is. To ActiveMQ a comma divides several destinations, options follow a question mark, and
     blanks and control characters at the edges are not there; to Artemis a queue is behind ``::``, and ``#`` is a wildcard,
-    as it is to RabbitMQ, to which ``%`` begins a character's number. By JMS a name can be that of a
-    temporary destination at ActiveMQ, which whoever shares the connection of its owner could consume
-    from.
+    as it is to RabbitMQ, to which ``%`` begins a character's number. In the name of an exchange it is
+    the gateway's own. By JMS a name can be that of a temporary destination at ActiveMQ, which whoever
+    shares the connection of its owner could consume from.
 
     :raises InvalidDestination: it may mean another, or several.
     """
     if destination.temporary:
         return
     name = destination.name
+    if destination.kind is Kind.TOPIC and is_declared(name):
+        name = ".".join(exchange_of(name) or ())
     odd = next((each for each in _ODD if each in name), "")
     wild = _ANYWHERE if destination.kind is Kind.TOPIC else _ANYWHERE | {"*", ">"}
     if name != name.strip():
@@ -56,11 +68,53 @@ def check_gaps(spec: ConsumerSpec) -> None:
 
     :raises InvalidDestination: it has one of these before its end, as only some brokers know it.
     """
-    if spec.none_or_more and ">" in spec.destination.name.split(".")[:-1]:
+    name = spec.destination.name
+    if spec.none_or_more and ">" in name.split(".")[:-1] and not is_declared(name):
         raise InvalidDestination(
             spec.destination,
             "the wildcard # before the end of a name means nothing to some brokers",
         )
+
+
+def needed(spec: ConsumerSpec) -> Iterator[tuple[Operation, Destination]]:
+    """Yield the rights that a consumer at another broker needs.
+
+    Only RabbitMQ knows of what type an exchange is, and many deliver whatever the key. So who receives
+    from one may receive all of it. Who names a queue of RabbitMQ's receives what is in it, and has
+    messages come into it. What is dead there goes where the queue's arguments say.
+
+    :raises InvalidDestination: where that is is not known.
+    """
+    destination = spec.destination
+    found = exchange_of(destination.name) if is_declared(destination.name) else None
+    if found is not None and destination.kind is Kind.TOPIC:
+        destination = Topic(whole_exchange(found[0]) or destination.name)
+    yield Operation.BROWSE if spec.browse else Operation.CONSUME, destination
+    if spec.queue is not None:
+        if spec.queue.name:
+            queue = Queue(spec.queue.name)
+            check_name(queue)
+            yield Operation.CONSUME, queue
+            yield Operation.PRODUCE, queue
+        if spec.queue.header(DEAD_EXCHANGE) is not None:
+            yield Operation.PRODUCE, _dead_of(spec.queue, spec.destination)
+
+
+def _dead_of(queue: QueueDeclaration, destination: Destination) -> Destination:
+    """Return where dead messages of a queue go, as a pattern where it is not one place."""
+    exchange, key = queue.header(DEAD_EXCHANGE) or "", queue.header(DEAD_KEY)
+    if not exchange and key:
+        dead: Destination | None = Queue(key)
+    else:
+        topic = whole_exchange(exchange) if key is None else topic_of(exchange, key)
+        dead = None if topic is None else Topic(topic)
+    if dead is None:
+        raise InvalidDestination(
+            destination,
+            f"where its dead messages would go is not known: expected an exchange of one's own or {DEAD_KEY} beside {DEAD_EXCHANGE}",
+        )
+    check_name(dead)
+    return dead
 
 
 @dataclass(frozen=True, eq=False)

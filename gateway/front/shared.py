@@ -285,6 +285,9 @@ class SharedConnection:
     def exists(self, destination: Destination) -> bool | None:
         return None
 
+    def has_exchanges(self, destination: Destination) -> bool:
+        return False
+
     def session(self, mode: Mode) -> SharedSession | LentSession:
         self.check_open()
         if mode is Mode.INDIVIDUAL and not self.line.provider.capabilities.individual:

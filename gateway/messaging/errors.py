@@ -87,6 +87,17 @@ class InvalidDestination(DestinationError):
         self.reason = reason
 
 
+class UnknownExchange(InvalidDestination):
+    """A broker does not have the exchange that the destination stands for.
+
+    :param sentence: the broker's.
+    """
+
+    def __init__(self, destination: Destination, sentence: str) -> None:
+        super().__init__(destination, sentence)
+        self.sentence = sentence
+
+
 class DestinationStopped(DestinationError):
     """The store holds a damaged message of the destination.
 
@@ -275,12 +286,14 @@ class UnknownDelivery(MessagingError):
 
 
 class TooManyConsumers(DestinationError):
-    """The destination's ``maxNumActiveConsumers`` is reached."""
+    """The destination's ``maxNumActiveConsumers`` is reached.
+
+    :param value: negative where that is another broker's limit, and not known.
+    """
 
     def __init__(self, destination: Destination, value: int) -> None:
-        super().__init__(
-            "", destination, f" has all the consumers it may have: maxNumActiveConsumers is {value}"
-        )
+        limit = "" if value < 0 else f": maxNumActiveConsumers is {value}"
+        super().__init__("", destination, f" has all the consumers it may have{limit}")
         self.value = value
 
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError
+from gateway.messaging.exchanges import QueueDeclaration
 from gateway.messaging.message import Message
 from gateway.messaging.redelivery import RedeliveryChanges
 
@@ -182,6 +183,7 @@ class ConsumerSpec:
     :param address: of a queue: where it does not exist, it is made as one of the queues of that
         address, see :class:`~gateway.messaging.message.AddressedHeaders`; "" for none. A provider
         that knows no such thing has the queue alone.
+    :param queue: the queue that the subscription has at a RabbitMQ, None for what it has anyway.
     """
 
     destination: Destination
@@ -200,6 +202,7 @@ class ConsumerSpec:
     priority: int = 0
     none_or_more: bool = False
     address: str = ""
+    queue: QueueDeclaration | None = None
 
 
 class Waiting(NamedTuple):
@@ -262,10 +265,7 @@ class Connection(Protocol):
 
     @property
     def product(self) -> str:
-        """What the provider calls itself; never empty.
-
-        ``ConnectionMetaData.getJMSProviderName``, or the next best name of it.
-        """
+        """What the provider calls itself, as JMS's ``getJMSProviderName``; never empty."""
 
     @property
     def administers(self) -> bool:
@@ -276,6 +276,9 @@ class Connection(Protocol):
 
     def exists(self, destination: Destination) -> bool | None:
         """Whether there is that destination now; None: it does not tell."""
+
+    def has_exchanges(self, destination: Destination) -> bool:
+        """Whether its broker may be a RabbitMQ, see :mod:`gateway.messaging.exchanges`."""
 
     def session(self, mode: Mode) -> Session:
         """Make a session; cheap.
@@ -418,10 +421,7 @@ class Session(Protocol):
         """
 
     def close(self) -> None:
-        """Close the consumers, give back, roll back. Idempotent.
-
-        Outstanding deliveries are given back, an open transaction is rolled back.
-        """
+        """Close the consumers, give back deliveries, roll back. Idempotent."""
 
 
 class Deliver(Protocol):
@@ -570,10 +570,7 @@ class XAResource(Protocol):
         """Associate the session's work with the branch."""
 
     def end(self, xid: Xid, flags: Flags) -> Deferred[None]:
-        """End or suspend the association.
-
-        The session may then start another branch.
-        """
+        """End or suspend the association; another may then begin."""
 
     def prepare(self, xid: Xid) -> Deferred[Vote]:
         """Promise to commit or roll back as told; durable when it fires."""

@@ -44,11 +44,6 @@ SCHEDULES: Final = frozenset(
 
 
 _SLASH: Final = "%2F"
-#: Exchanges of RabbitMQ's besides ``amq.topic``: one that goes by the key, and those that ignore it.
-DIRECT: Final = "amq.direct"
-FANNED: Final = ("amq.fanout", "amq.headers")
-#: Stands for no key, as a name has at least one level.
-KEYLESS: Final = "none"
 
 
 class Vouching(Enum):
@@ -147,7 +142,8 @@ class Dialect:
     :param no_local: the header of SUBSCRIBE for no-local, "" for none.
     :param subscribe_headers: of each SUBSCRIBE of the pipeline's.
     :param queue_headers: of each SUBSCRIBE and SEND to a queue.
-    :param has_exchanges: its clients know the exchanges that :func:`exchange_of` is about.
+    :param has_exchanges: its clients know exchanges, see :mod:`gateway.messaging.exchanges`, and
+        declare the queues of their subscriptions.
     :param persistence_declares: ``persistent`` of SEND says whether its queue is durable, too. So it
         is left out where a message is not persistent, which a SEND without it is not.
     :param dead_headers: of a NACK that declares a message dead.
@@ -367,22 +363,6 @@ GENERIC: Final = Dialect("generic")
 BROKERS: Final = {
     dialect.name: dialect for dialect in (GATEWAY, ARTEMIS, ACTIVEMQ, RABBITMQ, OPEN_MQ)
 }
-
-
-def exchange_of(topic: str) -> tuple[str, str] | None:
-    """Return the exchange and the key that a topic stands for.
-
-    With the profile ``rabbitmq`` topics under these names stand for its exchanges, other than
-    ``amq.topic``, which has the topics of that broker.
-
-    :returns: None for a topic of ``amq.topic``.
-    """
-    if not topic.startswith("amq."):
-        return None
-    for exchange in (DIRECT, *FANNED):
-        if topic.startswith(f"{exchange}."):
-            return exchange, topic[len(exchange) + 1 :]
-    return None
 
 
 def with_slashes_escaped(name: str) -> str:

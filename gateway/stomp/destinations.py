@@ -111,6 +111,17 @@ class Qualified(NamedTuple):
         return self.typed or (exists(self.queue) is False and bool(exists(self.topic)))
 
 
+class ExchangeKey(NamedTuple):
+    """An exchange that RabbitMQ has where it was declared, and a key.
+
+    :param topic: that stands for both; None where none does.
+    :param refused: what is answered where the broker has no exchanges.
+    """
+
+    topic: Destination | None
+    refused: CommandRefused
+
+
 def is_unrouted(text: str) -> bool:
     """Whether a destination of Artemis' clients is a name alone."""
     return bool(text) and not text.startswith("/") and "::" not in text
@@ -221,7 +232,9 @@ class Naming(Protocol):
         At another broker it is a queue of that name.
         """
 
-    def parse(self, text: str, header: str) -> Destination | LocalTemporary | Unrouted | Qualified:
+    def parse(
+        self, text: str, header: str
+    ) -> Destination | LocalTemporary | Unrouted | Qualified | ExchangeKey:
         """Return what a header value of a client means.
 
         :param header: the header's name, for the error.
@@ -506,6 +519,10 @@ class Temporaries:
             return found
         if isinstance(found, Qualified):
             return self._qualified(found, text, header)
+        if isinstance(found, ExchangeKey):
+            if found.topic is None or not self._connection.has_exchanges(found.topic):
+                raise found.refused
+            return found.topic
         if isinstance(found, Unrouted):
             # Where the provider does not tell, it is a queue.
             return found.topic if self._connection.exists(found.queue) is False else found.queue

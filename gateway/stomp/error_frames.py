@@ -13,7 +13,13 @@ from typing import Final
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from gateway.messaging.errors import AccessDenied, AuthenticationFailed, MessagingError
+from gateway.messaging.errors import (
+    AccessDenied,
+    AuthenticationFailed,
+    MessageRejected,
+    MessagingError,
+    UnknownExchange,
+)
 from gateway.stomp.destinations import spell
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.wire import Exceeded, ProtocolError, Version, serialize
@@ -123,4 +129,7 @@ def refusal_of(error: BaseException) -> tuple[Refusal | None, str]:
         return Refusal.LOGIN, error.username
     if isinstance(error, AccessDenied):
         return Refusal.ACCESS, error.told(spell)
+    cause = error.cause if isinstance(error, MessageRejected) else error
+    if isinstance(cause, UnknownExchange):
+        return Refusal.NO_EXCHANGE, cause.sentence
     return None, ""

@@ -386,6 +386,7 @@ RABBITMQ: Final = Profile(
             Refusal.LOGIN: ("Bad CONNECT", "Access refused for user '{}'\n"),
             Refusal.HOST: ("Bad CONNECT", "Virtual host '{}' access denied"),
             Refusal.ACCESS: ("access_refused", "ACCESS_REFUSED - {}"),
+            Refusal.NO_EXCHANGE: ("not_found", "{}"),
             Refusal.NO_DESTINATION: (
                 "Missing destination",
                 "\"{}\" must include a 'destination' header\n",

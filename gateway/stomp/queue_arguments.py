@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gateway.messaging.destination import Destination, Kind
+from gateway.messaging.exchanges import DEAD_EXCHANGE, DEAD_KEY, QueueDeclaration
 from gateway.stomp.client_headers import QUEUE_NAME, durable_name, flagged, milliseconds
 from gateway.stomp.refusals import CommandRefused, Refusal
 
@@ -25,8 +26,8 @@ _NEVER: Final = {
     "x-message-ttl": "messages expire as their SEND says. SEND them with 'expiration', in milliseconds",
     "x-max-length": "limits are a destination's. The operator sets maxNumMsgs and limitBehavior of it",
     "x-max-length-bytes": "limits are a destination's. The operator sets maxTotalMsgBytes and limitBehavior of it",
-    "x-dead-letter-exchange": "dead messages are in the queue mq.sys.dmq. Leave it out",
-    "x-dead-letter-routing-key": "dead messages are in the queue mq.sys.dmq. Leave it out",
+    DEAD_EXCHANGE: "dead messages are in the queue mq.sys.dmq. Leave it out",
+    DEAD_KEY: "dead messages are in the queue mq.sys.dmq. Leave it out",
     "x-overflow": "limits are a destination's. The operator sets limitBehavior of it",
     "x-max-age": _NO_STREAMS,
     "x-stream-max-segment-size-bytes": _NO_STREAMS,
@@ -39,12 +40,23 @@ _NEVER_CONSUMED: Final = {
     "x-stream-match-unfiltered": "there are no streams. SUBSCRIBE with a selector",
 }
 _TTL: Final = "x-message-ttl"
+#: What a RabbitMQ behind the gateway is told of a queue.
+_TOLD: Final = frozenset(
+    (
+        *("durable", "persistent", "auto-delete", "exclusive"),
+        *("x-expires", "x-max-priority", "x-queue-type", "x-dead-letter-strategy"),
+        *_NEVER,
+        *_NEVER_CONSUMED,
+    )
+)
+#: It has queues for these that are there, however they were made.
+_EXISTING: Final = "/amq/queue/"
 #: Headers of SEND whose values count.
 READ_OF_SEND: Final = frozenset((_TTL, "x-queue-type"))
 #: Kinds of queues that keep a message until it is acknowledged.
 _TYPES: Final = ("classic", "quorum")
 #: RabbitMQ declares no queue for these, and reads no arguments.
-_DECLARED: Final = ("/amq/queue/", "/reply-queue/")
+_DECLARED: Final = (_EXISTING, "/reply-queue/")
 _RESERVED: Final = "amq."
 
 
@@ -82,14 +94,8 @@ def share_of(headers: Headers, destination: Destination) -> Share:
         )
     name = shared_name(headers, destination)
     kept = _is(headers, "auto-delete", "false")
-    if name.startswith(_RESERVED):
-        reserved = f"queue name '{name[:100]}' contains reserved prefix 'amq.*'"
-        raise CommandRefused(reserved, refusal=Refusal.ACCESS, subject=reserved)
+    _check_name(headers, name)
     if name and durable_name(headers) is not None:
-        if headers.get(QUEUE_NAME):
-            raise _refused(
-                QUEUE_NAME, "another header names a durable subscription. Use one of them"
-            )
         return Share()
     if name and _is(headers, "exclusive", "true"):
         raise _refused(
@@ -102,6 +108,47 @@ def share_of(headers: Headers, destination: Destination) -> Share:
             "a subscription with auto-delete:false stays until UNSUBSCRIBE with durable:true removes it. Leave it out",
         )
     return Share(name, bool(name) and kept, bool(headers.get(QUEUE_NAME)))
+
+
+def declaration_of(headers: Headers, destination: Destination) -> QueueDeclaration | None:
+    """Return the queue that a SUBSCRIBE asks a RabbitMQ behind the gateway for.
+
+    :returns: None for what it gives anyway.
+    :raises CommandRefused: the queue could not be found again. The sentence has the remedy.
+    """
+    text = headers["destination"]
+    if destination.temporary or text.startswith("/reply-queue/"):
+        return None
+    if text.startswith(_EXISTING):
+        told = tuple((each, headers[each]) for each in _NEVER_CONSUMED if each in headers)
+        return QueueDeclaration("", told, exists=True)
+    name = ""
+    if destination.kind is Kind.TOPIC:
+        name = headers.get(QUEUE_NAME, "")
+        _check_name(headers, name)
+        if durable_name(headers) is not None:
+            return None
+        if flagged(headers) and not name:
+            raise _refused(
+                "durable",
+                f"RabbitMQ would name the queue by the id. SUBSCRIBE with {QUEUE_NAME}:NAME, too",
+            )
+    told = tuple((each, value) for each, value in headers.items() if each in _TOLD)
+    # RabbitMQ removes none of an exchange.
+    removable = name != "" and flagged(headers) and text.startswith("/topic/")
+    return QueueDeclaration(name, told, removable=removable) if name or told else None
+
+
+def _check_name(headers: Headers, name: str) -> None:
+    """Check the name of a subscription's queue.
+
+    :raises CommandRefused: RabbitMQ has such names for itself, or another header names it, too.
+    """
+    if name.startswith(_RESERVED):
+        reserved = f"queue name '{name[:100]}' contains reserved prefix 'amq.*'"
+        raise CommandRefused(reserved, refusal=Refusal.ACCESS, subject=reserved)
+    if headers.get(QUEUE_NAME) and durable_name(headers) is not None:
+        raise _refused(QUEUE_NAME, "another header names a durable subscription. Use one of them")
 
 
 def most_ttl(headers: Headers, destination: Destination) -> int:
@@ -123,6 +170,26 @@ def most_ttl(headers: Headers, destination: Destination) -> int:
     _check_type(headers, "SEND")
     # To live for no time is to be gone at once.
     return max(milliseconds(_TTL, headers[_TTL]), 1) if _TTL in headers else 0
+
+
+def existing_queue(headers: Headers, destination: Destination) -> str:
+    """Return the text by which a SEND to a RabbitMQ behind the gateway declares no queue.
+
+    :returns: "" where it declares the queue, with the arguments that the SEND has.
+    :raises CommandRefused: it may not say these.
+    """
+    text = headers["destination"]
+    if text.startswith(_EXISTING):
+        return text
+    if destination.kind is Kind.QUEUE and not destination.temporary:
+        for name in (DEAD_EXCHANGE, DEAD_KEY):
+            if name in headers:
+                raise _refused(
+                    name,
+                    "a SUBSCRIBE says that of a queue. SEND to /amq/queue/NAME, which declares nothing",
+                    "SEND",
+                )
+    return ""
 
 
 def shared_name(headers: Headers, destination: Destination) -> str:

@@ -2,8 +2,8 @@
 
 Exchanges are topics: ``/exchange/amq.topic/KEY`` is the topic KEY, ``/exchange/amq.direct/KEY`` the
 topic ``amq.direct.KEY``, and what is sent to ``/exchange/amq.fanout`` goes to all who subscribe to
-it, whatever the key. Others do not exist. A ``#`` in a subscription's topic is ``>``, and none or
-more levels.
+it, whatever the key. Others are where a RabbitMQ has them, see :mod:`gateway.messaging.exchanges`. A
+``#`` in a subscription's topic is ``>``, and none or more levels.
 
 RabbitMQ's texts are here where clients compare them (RabbitMQ 3.10, measured).
 """
@@ -14,8 +14,8 @@ from typing import Final, NoReturn
 from urllib.parse import quote, unquote
 
 from gateway.messaging.destination import Destination, Kind
-from gateway.stomp.brokers import DIRECT, FANNED, KEYLESS, exchange_of
-from gateway.stomp.destinations import LocalTemporary, Source, from_hash
+from gateway.messaging.exchanges import DIRECT, FANNED, KEYLESS, exchange_of, topic_of
+from gateway.stomp.destinations import ExchangeKey, LocalTemporary, Source, from_hash
 from gateway.stomp.refusals import CommandRefused, Refusal
 
 _FORMS: Final = "/temp-queue, /exchange, /topic, /queue, /amq/queue, /reply-queue/"
@@ -28,7 +28,7 @@ class RabbitMQNames:
 
     dead = ""
 
-    def parse(self, text: str, header: str) -> Destination | LocalTemporary:
+    def parse(self, text: str, header: str) -> Destination | LocalTemporary | ExchangeKey:
         """See :meth:`~gateway.stomp.destinations.Naming.parse`."""
         if not text:
             raise CommandRefused(
@@ -66,8 +66,8 @@ class RabbitMQNames:
         if found is None:
             return f"/topic/{_quoted(name)}"
         exchange, key = found
-        keyless = exchange in FANNED and key == KEYLESS
-        return f"/exchange/{exchange}" + ("" if keyless else f"/{_quoted(key)}")
+        keyless = not key or (exchange in FANNED and key == KEYLESS)
+        return f"/exchange/{_quoted(exchange)}" + ("" if keyless else f"/{_quoted(key)}")
 
     def reply(self, destination: Destination) -> str:
         """Return what ``reply-to`` of MESSAGE says."""
@@ -93,8 +93,8 @@ class RabbitMQNames:
         return from_hash(destination) if destination.kind is Kind.TOPIC else Source(destination)
 
 
-def _exchange(rest: str) -> Destination:
-    """The topic that stands for an exchange and its key."""
+def _exchange(rest: str) -> Destination | ExchangeKey:
+    """The topic that stands for an exchange and its key, as far as it is known to exist."""
     parts = rest.split("/")[1:]
     if not 1 <= len(parts) <= 2 or not parts[0]:
         _invalid(rest, "exchange")
@@ -107,11 +107,12 @@ def _exchange(rest: str) -> Destination:
         return Destination(Kind.TOPIC, f"{DIRECT}.{key or KEYLESS}")
     if name == "amq.topic" and key:
         return Destination(Kind.TOPIC, _wild(key))
-    raise CommandRefused(
-        f"NOT_FOUND - no exchange '{name[:200]}' in vhost '/'",
-        refusal=Refusal.NO_EXCHANGE,
-        summary="not_found",
-    )
+    sentence = f"NOT_FOUND - no exchange '{name[:200]}' in vhost '/'"
+    refused = CommandRefused(sentence, refusal=Refusal.NO_EXCHANGE, subject=sentence)
+    if name in ("amq.topic", DIRECT):
+        raise refused
+    topic = topic_of(name, _wild(key))
+    return ExchangeKey(None if topic is None else Destination(Kind.TOPIC, topic), refused)
 
 
 def _one(rest: str, kind: str) -> str:

@@ -37,7 +37,7 @@ from gateway.stomp.map_texts import FORMS, read_map
 from gateway.stomp.map_texts import REFUSED as REFUSED_FORMS
 from gateway.stomp.object_texts import OBJECT_FORMS, check_object
 from gateway.stomp.profiles import ANYCAST, MULTICAST, OPENMQ, Profile
-from gateway.stomp.queue_arguments import most_ttl
+from gateway.stomp.queue_arguments import existing_queue, most_ttl
 from gateway.stomp.refusals import CommandRefused, OneTooMany, Refusal
 from gateway.stomp.wire import Head, ShapedHead
 
@@ -115,7 +115,11 @@ class SendPlan:
 
 
 def plan_send(
-    head: Head, resolve: Resolve, administers: bool, profile: Profile = OPENMQ
+    head: Head,
+    resolve: Resolve,
+    administers: bool,
+    profile: Profile = OPENMQ,
+    has_exchanges: Callable[[Destination], bool] = lambda _: False,
 ) -> SendPlan:
     """Work out what a SEND's headers mean.
 
@@ -124,6 +128,7 @@ def plan_send(
     :param administers: an administrator sends it, as a link from another gateway may: its ``JMS_``
         properties are kept.
     :param profile: the client's habits.
+    :param has_exchanges: of the connection to the provider.
     :raises CommandRefused: a header is missing or cannot be understood.
     """
     given = head.headers
@@ -194,6 +199,9 @@ def plan_send(
         if len(texts) > 1:
             raise _managing_among(texts)
         return SendPlan(Headers(target), (), 0, 0, False, False, True, managing=True)
+    declares = profile.queue_arguments and not has_exchanges(target)
+    if profile.queue_arguments and not declares and (existing := existing_queue(given, target)):
+        extras.append(("destination", existing))
     headers = (AddressedHeaders if address else Headers)(
         target,
         body_type=_body_type(head, profile),
@@ -208,7 +216,7 @@ def plan_send(
     )
     if isinstance(headers, AddressedHeaders):
         headers.address = address
-    if profile.queue_arguments:
+    if declares:
         most = most_ttl(given, headers.destination)
         if most and not expires:
             ttl, expiring = min(ttl or most, most), True

@@ -89,6 +89,9 @@ class AmqpConnection:
     def exists(self, destination: Destination) -> bool | None:
         return None
 
+    def has_exchanges(self, destination: Destination) -> bool:
+        return self.state.peer.has_exchanges
+
     def session(self, mode: Mode) -> AmqpSession:
         self.state.check_open()
         if mode is Mode.TRANSACTED and not self._peer.transactions:

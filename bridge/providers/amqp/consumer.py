@@ -28,6 +28,7 @@ from bridge.providers.amqp.transaction import Delivery, Transaction
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
 from bridge.providers.credit import Credit, MeanSize, reported
+from bridge.providers.exchanges import is_bound, received_from, unnamed
 from bridge.providers.local_transactions import Settlement
 from bridge.providers.redelivery import Redelivery
 from bridge.providers.wildcards import covers, is_wild, with_hash
@@ -39,6 +40,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     UnknownDelivery,
 )
+from gateway.messaging.exchanges import exchange_of
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, Session
 from gateway.stomp.brokers import Wildcards
@@ -100,6 +102,11 @@ class AmqpConsumer:
         self._wild = not queue and is_wild(spec.destination.name)
         #: What the broker may send more than. If ``a`` is covered by ``a.>``, it sends no more.
         self._pattern = spec.destination.name if self._wild and not spec.none_or_more else None
+        #: Where messages are from that do not say it.
+        self._from = spec.destination
+        if self._peer.has_exchanges and not queue and exchange_of(spec.destination.name):
+            # Others may be bound to it, so that messages of any come.
+            self._pattern, self._from = None, unnamed(spec.destination)
         self._filters_own = spec.no_local and not self._peer.no_local
         self._redelivery: Redelivery[Delivery] = Redelivery(
             connection.clock.callLater,
@@ -152,9 +159,14 @@ class AmqpConsumer:
         """Make the source of the link (section 3.5.3)."""
         spec, peer = self.spec, self._peer
         destination = spec.destination
-        if self._wild and peer.wildcards is Wildcards.HASH:
+        if peer.has_exchanges:
+            destination = received_from(destination)
+        wild = self._wild or spec.none_or_more
+        if wild and peer.wildcards is Wildcards.HASH:
             destination = destination._replace(name=with_hash(destination.name, spec.none_or_more))
         source.address = peer.pattern(self._connection.temporaries.there(destination))
+        if peer.has_exchanges and spec.queue is not None and spec.queue.exists:
+            source.address = f"/amq{source.address}"
         queue = destination.kind is Kind.QUEUE
         if spec.durable_name is not None:
             source.durability = proton.Terminus.DELIVERIES
@@ -248,12 +260,12 @@ class AmqpConsumer:
         return False
 
     def arrived(self, data: bytes, size: int, delivery: Any) -> None:
-        spec, options = self.spec, self._connection.options
+        options = self._connection.options
         own = False
         if size > options.max_message:
-            message, attempts = too_large(size, options.max_message, spec.destination), 1
+            message, attempts = too_large(size, options.max_message, self._from), 1
         else:
-            received = from_bytes(data, self._peer, spec.destination)
+            received = from_bytes(data, self._peer, self._from)
             message = self._connection.temporaries.received(received.message)
             attempts = received.attempts
             own = self._filters_own and received.origin == self._connection.origin
@@ -261,9 +273,13 @@ class AmqpConsumer:
         if self.closed:
             self._outcome(arrived, RELEASED)
             return
-        if own or not (
-            self._pattern is None or covers(self._pattern, message.headers.destination.name)
-        ):
+        to = message.headers.destination
+        wanted = (
+            self._pattern is None
+            or covers(self._pattern, to.name)
+            or (self._peer.has_exchanges and is_bound(to))
+        )
+        if own or not wanted:
             self._drop(arrived)
             return
         self._buffer.append(arrived)

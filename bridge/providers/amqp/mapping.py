@@ -27,6 +27,7 @@ from bridge.providers.amqp.encoding import (
     encode,
 )
 from bridge.providers.amqp.peers import KINDS, Peer
+from bridge.providers.exchanges import declares_nothing
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import (
     DEFAULT_PRIORITY,
@@ -137,7 +138,7 @@ def to_bytes(message: Message, peer: Peer, now_ms: int, origin: str = "", due_ms
     application = {
         name: value
         for name, value in (*reversed(headers.extras), *headers.properties.items())
-        if name not in (_CONTENT_TYPE, _CONTENT_ENCODING)
+        if name not in (_CONTENT_TYPE, _CONTENT_ENCODING) and not declares_nothing((name, value))
     }
     parts.append(_section(PROPERTIES, _properties(message, peer, application)))
     if application:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
+from bridge.providers.exchanges import PREFIX, named_by, parts_of
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
 from gateway.messaging.provider import Capabilities
@@ -49,7 +50,8 @@ class Peer:
     :param node_capabilities: sources and targets have the capability ``queue`` or ``topic``, which
         tells the kind of a bare name.
     :param wildcards: of topics.
-    :param has_exchanges: see :class:`~gateway.stomp.brokers.Dialect`.
+    :param has_exchanges: their addresses are as :data:`~bridge.providers.exchanges.PREFIX` says; see :class:`~gateway.stomp.brokers.Dialect`.
+    :param knows_exchanges: it has them, and they have no address here.
     :param host_prefix: what precedes a virtual host in the open frame's ``hostname``.
 
     What it can do:
@@ -97,6 +99,7 @@ class Peer:
     node_capabilities: bool = True
     wildcards: Wildcards = Wildcards.JMS
     has_exchanges: bool = False
+    knows_exchanges: bool = False
     host_prefix: str = ""
     transactions: bool = False
     durable: bool = False
@@ -146,6 +149,8 @@ class Peer:
         name = destination.name
         if destination.temporary:
             return name
+        if self.has_exchanges and (parts := parts_of(destination)):
+            return PREFIX + "/".join(map(with_slashes_escaped, parts))
         if self.reads_octets:
             try:
                 return self.prefixes[destination.kind] + with_slashes_escaped(name)
@@ -184,6 +189,14 @@ class Peer:
             kind, temporary = KINDS[said]
         if temporary:
             return Destination(kind, address, True)
+        if self.reads_octets and address.startswith(f"{self.prefixes[Kind.QUEUE]}/"):
+            # A reply destination of STOMP's, which the broker takes for the name of a queue.
+            address = address[len(self.prefixes[Kind.QUEUE]) :]
+        if self.has_exchanges and address.startswith(PREFIX):
+            exchange, _, key = address[len(PREFIX) :].partition("/")
+            found = named_by(with_slashes(exchange), with_slashes(key)) if "/" not in key else None
+            if found is not None:
+                return found
         for each, prefix in zip(Kind, self.prefixes, strict=True):
             if prefix and address.startswith(prefix) and len(address) > len(prefix):
                 name = address[len(prefix) :]
@@ -247,7 +260,7 @@ RABBITMQ: Final = Peer(
     escapes_names=True,
     node_capabilities=False,
     wildcards=Wildcards.HASH,
-    has_exchanges=True,
+    knows_exchanges=True,
     host_prefix="vhost:",
     # Quorum queues count deliveries, classic queues do not.
     tells_redelivery=True,

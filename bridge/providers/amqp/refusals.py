@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.exchanges import missing_exchange
 from gateway.messaging.errors import (
     AccessDenied,
     ClientIdInUse,
@@ -20,6 +21,7 @@ from gateway.messaging.errors import (
     MessagingError,
     NotSupported,
     ProviderUnavailable,
+    UnknownExchange,
     UnknownSubscription,
 )
 
@@ -91,6 +93,8 @@ def refusal(asked: Asked, told: Refusal) -> MessagingError:
         return InvalidSelector(asked.selector, 0, str(told))
     if destination is None:
         return ProviderUnavailable(f"the broker refuses to {operation.value}: {told}")
+    if (sentence := missing_exchange(told.text)) is not None:
+        return UnknownExchange(destination, sentence)
     if condition == UNAUTHORIZED or "access_refused" in small or "not allowed" in small:
         return AccessDenied(asked.username, operation.value, destination)
     if operation is Operation.SEND:

@@ -26,6 +26,7 @@ from bridge.providers.amqp.temporary import capability
 from bridge.providers.amqp.transaction import Outgoing, Transaction, declare, discharge
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.exchanges import received_from
 from bridge.providers.schedules import asked, without_schedule
 from bridge.providers.sessions import Sessions
 from bridge.providers.wildcards import is_wild
@@ -41,10 +42,10 @@ from gateway.messaging.errors import (
     OutcomeUnknown,
     ProviderUnavailable,
 )
+from gateway.messaging.exchanges import exchange_of, is_declared
 from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
 from gateway.messaging.selector.selector import parse as parse_selector
-from gateway.stomp.brokers import exchange_of
 
 #: Bytes of messages that wait for credit from which on a session is not writable.
 _MOST_QUEUED: Final = 1_048_576
@@ -279,11 +280,15 @@ class AmqpSession:
         self._connection.temporaries.there(destination)
         if spec.shared_name is not None:
             raise NotSupported("shared")
+        if spec.queue is not None and not spec.queue.is_plain:
+            raise NotSupported("queues")
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         _check_name(destination)
-        peer.address(destination)
         self._check_exchange(destination)
+        if peer.has_exchanges:
+            received_from(destination)
+        peer.address(destination)
         consumer = AmqpConsumer(self, self._connection, spec, deliver, failed)
         self._consumers[consumer] = None
         if spec.durable_name is not None:
@@ -291,14 +296,16 @@ class AmqpSession:
         return consumer
 
     def _check_exchange(self, destination: Destination) -> None:
-        """Refuse a client's exchange, which is no topic of the broker's."""
-        connection = self._connection
-        if (
-            connection.for_clients
-            and connection.peer.has_exchanges
-            and destination.kind is Kind.TOPIC
-            and exchange_of(destination.name) is not None
-        ):
+        """Refuse a client's exchange where it has no address.
+
+        There it is no topic of the broker's.
+        """
+        connection, name = self._connection, destination.name
+        if not connection.for_clients or destination.kind is not Kind.TOPIC:
+            return
+        peer = connection.peer
+        refuses = is_declared(name) or (peer.knows_exchanges and exchange_of(name) is not None)
+        if refuses and not peer.has_exchanges:
             raise NotSupported("exchanges")
 
     def _check_durable(self, name: str, spec: ConsumerSpec) -> None:

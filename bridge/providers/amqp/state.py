@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 from uuid import uuid4
 
@@ -47,7 +48,8 @@ class ConnectionState:
         turn_ended: Callable[[], None],
     ) -> None:
         self.wire: Final = wire
-        self.peer: Final = peer
+        #: To links, topics that stand for exchanges are topics like others.
+        self.peer: Final = peer if for_clients else replace(peer, has_exchanges=False)
         self.options: Final = options
         self.clock: Final = clock
         self.username: Final = username

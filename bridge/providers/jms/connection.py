@@ -247,6 +247,9 @@ class JMSConnection:
     def exists(self, destination: Destination) -> bool | None:
         return None
 
+    def has_exchanges(self, destination: Destination) -> bool:
+        return False
+
     def session(self, mode: Mode) -> JMSSession:
         self._scope.check_open()
         if not self._opened.plain:

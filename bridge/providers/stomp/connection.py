@@ -17,7 +17,7 @@ from bridge.providers.stomp.frames import Received
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.session import StompSession, StompSessions
 from bridge.providers.stomp.state import ConnectionState
-from bridge.providers.stomp.subscriptions import durable_headers, remove_durable_queue
+from bridge.providers.stomp.subscriptions import declaring, durable_headers, remove_durable_queue
 from bridge.providers.stomp.wire import Wire
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
@@ -28,6 +28,7 @@ from gateway.messaging.errors import (
     ProviderUnavailable,
     UnknownSubscription,
 )
+from gateway.messaging.exchanges import QueueDeclaration
 from gateway.messaging.provider import Credentials, Mode, XASession
 from gateway.stomp.brokers import Dialect
 
@@ -82,6 +83,9 @@ class BrokerConnection:
     def exists(self, destination: Destination) -> bool | None:
         return None
 
+    def has_exchanges(self, destination: Destination) -> bool:
+        return self._dialect.has_exchanges
+
     def session(self, mode: Mode) -> StompSession:
         self.state.check_open()
         dialect = self._dialect
@@ -109,6 +113,10 @@ class BrokerConnection:
         if not self._dialect.durable:
             return fail(NotSupported("durable"))
         client_id, durables = self.client_id, self.state.durables
+        if durable_name in durables.queues:
+            for session in self._sessions.open:
+                session.flush()
+            return self._remove_queue("", durable_name, durables.queues.pop(durable_name))
         if client_id is None:
             return fail(ClientIdRequired(durable_name))
         if durable_name in durables.in_use:
@@ -124,15 +132,27 @@ class BrokerConnection:
     def _remove_durable(self, client_id: str, durable_name: str) -> Deferred[None]:
         username = self.state.username
         if not self._dialect.gives_back:
-            return Deferred.fromCoroutine(
-                remove_durable_queue(self._another, username, client_id, durable_name)
-            )
+            return self._remove_queue(client_id, durable_name, None)
         asked = Asked(Operation.UNSUBSCRIBE, username, None, None, client_id, durable_name)
         headers = [
             ("id", self.state.new_id()),
             *durable_headers(self._dialect, client_id, durable_name),
         ]
         return self._wire.request("UNSUBSCRIBE", headers, asked)
+
+    def _remove_queue(
+        self, client_id: str, durable_name: str, queue: QueueDeclaration | None
+    ) -> Deferred[None]:
+        dialect = self._dialect
+        declared = (
+            durable_headers(dialect, client_id, durable_name)
+            if queue is None
+            else declaring(dialect, queue)
+        )
+        asked = Asked(
+            Operation.UNSUBSCRIBE, self.state.username, None, None, client_id, durable_name
+        )
+        return Deferred.fromCoroutine(remove_durable_queue(self._another, asked, declared))
 
     def close(self) -> Deferred[None]:
         state = self.state

@@ -18,6 +18,7 @@ from typing import ClassVar, Final, Protocol
 from twisted.logger import Logger
 
 from bridge.providers.credit import Credit, reported
+from bridge.providers.exchanges import is_bound, unnamed
 from bridge.providers.local_transactions import Settlement
 from bridge.providers.redelivery import Redelivery
 from bridge.providers.stomp.frames import Received
@@ -30,9 +31,9 @@ from bridge.providers.wildcards import covers, is_wild
 from gateway.messaging.dead import DeadReason
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import MessagingError, NotSupported, UnknownDelivery
+from gateway.messaging.exchanges import exchange_of
 from gateway.messaging.inflight import InFlight
 from gateway.messaging.provider import ConsumerSpec, Deliver, Mode, Session
-from gateway.stomp.brokers import KEYLESS, exchange_of
 
 #: Bytes of memory of a message's objects, and of those of one of its headers, besides the bytes of
 #: both.
@@ -82,15 +83,16 @@ class StompConsumer:
         queue, name = spec.destination.kind is Kind.QUEUE, spec.destination.name
         #: Others may get what it does not.
         self._shared = queue and not spec.browse and not spec.exclusive
+        if spec.queue is not None:
+            # One that is declared may go with its last subscription.
+            self._shared = self._shared and spec.queue.exists and not spec.queue.is_stream
         exchange = exchange_of(name) if self._dialect.has_exchanges and not queue else None
         #: What the broker may send more than. If ``a`` is covered by ``a.>``, it sends no more. To an
         #: exchange others may be bound, so that messages of any come.
         exact = not queue and is_wild(name) and not spec.none_or_more and exchange is None
         self._pattern = name if exact else None
         #: Where messages are from whose own destination has no name here.
-        self._named = spec.destination
-        if exchange is not None and is_wild(name):
-            self._named = Destination(Kind.TOPIC, f"{exchange[0]}.{KEYLESS}")
+        self._named = unnamed(spec.destination) if exchange is not None else spec.destination
         self._filters_own = spec.no_local and not self._dialect.no_local
         self._redelivery: Redelivery[Delivery] = Redelivery(
             connection.clock.callLater,
@@ -202,14 +204,23 @@ class StompConsumer:
                 attempts = max(attempts, 2)
             delivery = Delivery(subscription, name, message, attempts, _memory(frame))
             own = self._filters_own and origin == self._connection.origin
-            if own or not (
-                self._pattern is None or covers(self._pattern, message.headers.destination.name)
-            ):
+            if own or not self._wants(message.headers.destination):
                 self._drop(delivery)
                 return
             self._buffer.append(delivery)
             self._count(delivery.size)
         self._connection.turn.touched(self.pump)
+
+    def _wants(self, destination: Destination) -> bool:
+        """Whether a message to there is one of those that it asked for.
+
+        What was sent to another exchange or a queue has come by a binding.
+        """
+        return (
+            self._pattern is None
+            or covers(self._pattern, destination.name)
+            or (self._dialect.has_exchanges and is_bound(destination))
+        )
 
     @property
     def waiting(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
+from bridge.providers.exchanges import PREFIX, declares_nothing, named_by, parts_of, received_from
 from bridge.providers.stomp.encoding import (
     BODY,
     BODY_TYPES,
@@ -21,15 +22,12 @@ from bridge.providers.stomp.encoding import (
 from bridge.providers.wildcards import is_wild, with_hash
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import InvalidDestination
+from gateway.messaging.exchanges import DEAD_EXCHANGE, DEAD_KEY
 from gateway.messaging.message import DEFAULT_PRIORITY, BodyType, Headers, Message, text_of_body
 from gateway.stomp.brokers import (
-    DIRECT,
-    FANNED,
-    KEYLESS,
     SCHEDULES,
     Dialect,
     Wildcards,
-    exchange_of,
     with_slashes,
     with_slashes_escaped,
 )
@@ -85,11 +83,15 @@ RESERVED: Final = frozenset(
 )
 #: The same for brokers to which a link passes headers for later delivery on encoded.
 _RESERVED_WITH_SCHEDULES: Final = RESERVED | SCHEDULES
+#: The same for a RabbitMQ that has clients' exchanges: a SEND to a queue that says where dead messages
+#: go would make it one of them, and so a way around the rules of access.
+_RESERVED_WITH_DEAD: Final = RESERVED | {DEAD_EXCHANGE, DEAD_KEY}
+#: Names of these that a sender may have encoded.
+_RESERVED_IN_ALL: Final = _RESERVED_WITH_SCHEDULES | _RESERVED_WITH_DEAD
 #: The body types that STOMP has.
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
 _NUMBERS: Final = "0123456789"
 _PREFIXES: Final = {Kind.QUEUE: "/queue/", Kind.TOPIC: "/topic/"}
-_EXCHANGE: Final = "/exchange/"
 _TEMPORARY: Final = (
     ("/remote-temp-queue/", Kind.QUEUE),
     ("/remote-temp-topic/", Kind.TOPIC),
@@ -130,8 +132,13 @@ def to_headers(
     headers = message.headers
     kind = headers.destination.kind
     pairs = [("destination", spell(dialect, headers.destination))]
+    extras = headers.extras
     if kind is Kind.QUEUE and not headers.destination.temporary:
-        pairs += dialect.queue_headers
+        if dialect.has_exchanges and any(map(declares_nothing, extras)):
+            extras = tuple(each for each in extras if not declares_nothing(each))
+            pairs[0] = ("destination", f"/amq{pairs[0][1]}")
+        else:
+            pairs += dialect.queue_headers
     if not dialect.prefixes:
         pairs.append(("destination-type", "ANYCAST" if kind is Kind.QUEUE else "MULTICAST"))
     if headers.persistent or not dialect.persistence_declares:
@@ -155,11 +162,10 @@ def to_headers(
     if origin:
         pairs.append((ORIGIN, origin))
     pairs += _body_headers(message, dialect)
-    pairs += encode_headers(
-        headers.properties,
-        headers.extras,
-        _RESERVED_WITH_SCHEDULES if dialect.encodes_schedules and not for_clients else RESERVED,
-    )
+    reserved = _RESERVED_WITH_DEAD if dialect.has_exchanges else RESERVED
+    if dialect.encodes_schedules and not for_clients:
+        reserved = _RESERVED_WITH_SCHEDULES
+    pairs += encode_headers(headers.properties, extras, reserved)
     return pairs
 
 
@@ -210,7 +216,7 @@ def from_headers(
     :param subscribed: its destination, for a frame without one.
     """
     # The sender may have taken the broker for another dialect.
-    properties, extras = decode_headers(given, RESERVED, _RESERVED_WITH_SCHEDULES)
+    properties, extras = decode_headers(given, RESERVED, _RESERVED_IN_ALL)
     reply_text = given.get("reply-to")
     reply_to = None if reply_text is None else parse_reply(dialect, reply_text)
     if reply_text is not None and reply_to is None:
@@ -299,45 +305,10 @@ def spell(dialect: Dialect, destination: Destination) -> str:
         except ValueError as error:
             raise InvalidDestination(destination, str(error)) from None
     if dialect.has_exchanges and destination.kind is Kind.TOPIC:
-        found = exchange_of(name)
-        if found is not None:
-            return _EXCHANGE + "/".join(_addressed(destination, *found))
+        parts = parts_of(destination)
+        if parts:
+            return PREFIX + "/".join(map(with_slashes_escaped, parts))
     return _PREFIXES[destination.kind] + name if dialect.prefixes else name
-
-
-def _addressed(destination: Destination, exchange: str, key: str) -> tuple[str, ...]:
-    """Return the parts of an exchange's address.
-
-    :raises InvalidDestination: the broker has two exchanges and keys of this one name.
-    """
-    if key != KEYLESS:
-        return exchange, key
-    if exchange in FANNED:
-        return (exchange,)
-    raise InvalidDestination(
-        destination, f"it may be the exchange {exchange} without a key, or with the key '{KEYLESS}'"
-    )
-
-
-def _check_exchange(destination: Destination) -> None:
-    """Check that an exchange delivers what its topic says.
-
-    :raises InvalidDestination: the broker would deliver what another topic stands for.
-    """
-    found = exchange_of(destination.name)
-    if found is None:
-        return
-    exchange, key = found
-    if exchange in FANNED:
-        if key != ">":
-            raise InvalidDestination(
-                destination,
-                f"the exchange {exchange} delivers whatever has any key: expected {exchange}.>",
-            )
-    elif is_wild(key):
-        raise InvalidDestination(
-            destination, f"the exchange {exchange} has no wildcards: expected one key"
-        )
 
 
 def pattern(dialect: Dialect, destination: Destination, none_or_more: bool = False) -> str:
@@ -349,14 +320,11 @@ def pattern(dialect: Dialect, destination: Destination, none_or_more: bool = Fal
     :raises InvalidDestination: as :func:`spell`, or the broker has no such subscription.
     """
     if dialect.has_exchanges and destination.kind is Kind.TOPIC:
-        _check_exchange(destination)
-        found = exchange_of(destination.name)
-        if found is not None and found[0] in FANNED:
-            return _EXCHANGE + found[0]
+        destination = received_from(destination)
     if (
         destination.kind is Kind.TOPIC
         and dialect.wildcards is Wildcards.HASH
-        and is_wild(destination.name)
+        and (none_or_more or is_wild(destination.name))
     ):
         destination = destination._replace(name=with_hash(destination.name, none_or_more))
     return spell(dialect, destination)
@@ -388,18 +356,9 @@ def _parsed(
         if text.startswith(prefix) and len(text) > len(prefix):
             name = text[len(prefix) :]
             return Destination(plain_kind, unescaped(name) if dialect.escapes_names else name)
-    if dialect.has_exchanges and text.startswith(_EXCHANGE):
-        exchange, _, key = text[len(_EXCHANGE) :].partition("/")
-        return _topic_of(exchange, unescaped(key)) if "/" not in key else None
+    if dialect.has_exchanges and text.startswith(PREFIX):
+        exchange, _, key = text[len(PREFIX) :].partition("/")
+        return named_by(unescaped(exchange), unescaped(key)) if "/" not in key else None
     if dialect.prefixes or not text:
         return None
     return Destination(kind, text)
-
-
-def _topic_of(exchange: str, key: str) -> Destination | None:
-    """Return the topic that stands for an exchange and its key."""
-    if exchange in FANNED:
-        return Destination(Kind.TOPIC, f"{exchange}.{key or KEYLESS}")
-    if not key or exchange not in ("amq.topic", DIRECT):
-        return None
-    return Destination(Kind.TOPIC, key if exchange == "amq.topic" else f"{exchange}.{key}")

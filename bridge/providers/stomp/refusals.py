@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.exchanges import missing_exchange
 from gateway.messaging.errors import (
     AccessDenied,
     AuthenticationFailed,
@@ -22,6 +23,7 @@ from gateway.messaging.errors import (
     MessagingError,
     ProviderUnavailable,
     TooManyConsumers,
+    UnknownExchange,
     UnknownSubscription,
 )
 
@@ -77,6 +79,8 @@ def refusal(asked: Asked, text: str) -> MessagingError:
             begins = str(AuthenticationFailed(asked.username, ""))
             return AuthenticationFailed(asked.username, text.removeprefix(begins) or text)
         return ProviderUnavailable(f"it refuses the connection: {text}")
+    # To RabbitMQ a queue is exclusive to a connection, and no matter of rights.
+    locked = "RESOURCE_LOCKED" in text
     if asked.operation is Operation.UNSUBSCRIBE and asked.durable_name is not None:
         client_id = asked.client_id or ""
         if _ACTIVE.search(text):
@@ -88,10 +92,12 @@ def refusal(asked: Asked, text: str) -> MessagingError:
             return InvalidSelector(asked.selector, 0, text)
         if asked.durable_name is not None and _ACTIVE.search(text):
             return DurableInUse(asked.client_id or "", asked.durable_name)
-        if asked.destination is not None and _CONSUMERS.search(text):
+        if asked.destination is not None and not locked and _CONSUMERS.search(text):
             return TooManyConsumers(asked.destination, -1)
     if asked.destination is not None:
-        if _DENIED.search(text):
+        if (missing := missing_exchange(text)) is not None:
+            return UnknownExchange(asked.destination, missing)
+        if _DENIED.search(text) and not locked:
             return AccessDenied(asked.username, asked.operation.value, asked.destination)
         if asked.operation is Operation.SEND and _FULL.search(text):
             return DestinationFull(asked.destination, text, -1)

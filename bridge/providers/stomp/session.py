@@ -24,7 +24,7 @@ from bridge.providers.stomp.transaction import Outgoing, Transaction
 from bridge.providers.stomp.wire import Answer, Pairs
 from bridge.providers.wildcards import is_wild
 from gateway.messaging.completions import Completion
-from gateway.messaging.destination import Kind
+from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.errors import (
     ClientIdRequired,
     DurableInUse,
@@ -34,6 +34,7 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
+from gateway.messaging.exchanges import is_declared
 from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Deliver, Done, Mode, Session
 from gateway.messaging.scheduled import DELAY
@@ -96,6 +97,7 @@ class StompSession:
                 raise InvalidDestination(
                     destination, "a message cannot be sent to a name with wildcards"
                 )
+            self._check_exchange(destination)
             if self._connection.for_clients:
                 if message.headers.group and not topic and not self.dialect.groups:
                     raise NotSupported("groups")
@@ -113,6 +115,15 @@ class StompSession:
         stored = message.headers.persistent or vouching is Vouching.ONE
         alike: object = object() if stored and vouching is not Vouching.ALL else vouching
         return Outgoing("SEND", headers, message.body, asked, alike)
+
+    def _check_exchange(self, destination: Destination) -> None:
+        """Check that a client's exchange is one of the broker's.
+
+        :raises NotSupported: the broker has none.
+        """
+        refuses = self._connection.for_clients and not self.dialect.has_exchanges
+        if refuses and destination.kind is Kind.TOPIC and is_declared(destination.name):
+            raise NotSupported("exchanges")
 
     def _scheduled(self, message: Message, now: int) -> Message:
         """Return a client's message with what has the broker deliver it later.
@@ -236,6 +247,9 @@ class StompSession:
             )
         if spec.shared_name is not None:
             raise NotSupported("shared")
+        if spec.queue is not None and not (dialect.has_exchanges or spec.queue.is_plain):
+            raise NotSupported("queues")
+        self._check_exchange(destination)
         if spec.durable_name is not None:
             self._check_durable(spec.durable_name, spec)
         pattern(self.dialect, destination)
@@ -248,6 +262,8 @@ class StompSession:
         consumer = StompConsumer(self, self._connection, spec, deliver, failed)
         self._consumers[consumer] = None
         self._connection.durables.opened(spec.durable_name, consumer)
+        if spec.queue is not None and spec.queue.removable:
+            self._connection.durables.queues[spec.queue.name] = spec.queue
         return consumer
 
     def _check_durable(self, name: str, spec: ConsumerSpec) -> None:

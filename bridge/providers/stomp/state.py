@@ -19,6 +19,7 @@ from bridge.providers.stomp.subscriptions import WireSubscription
 from bridge.providers.stomp.wire import Wire
 from bridge.providers.turns import EndOfTurn
 from gateway.messaging.errors import ProviderUnavailable
+from gateway.messaging.exchanges import QueueDeclaration
 from gateway.reactor.clocks import wall_ms
 from gateway.stomp.brokers import Dialect
 
@@ -35,6 +36,8 @@ class DurableSubscriptions:
         #: Ids of messages that the last consumer of each was given and did not settle. ActiveMQ
         #: does not mark those as redelivered.
         self.attempted: dict[str, set[str]] = {}
+        #: Queues that clients have named, and may remove.
+        self.queues: dict[str, QueueDeclaration] = {}
 
     def opened(self, name: str | None, consumer: object) -> None:
         if name is not None:

@@ -25,9 +25,10 @@ from bridge.providers.stomp.mapping import pattern
 from bridge.providers.stomp.wire import Answer, Pairs, Wire
 from gateway.messaging.destination import Kind
 from gateway.messaging.errors import MessagingError
+from gateway.messaging.exchanges import QueueDeclaration
 from gateway.messaging.message import Message
 from gateway.messaging.provider import ConsumerSpec, Mode
-from gateway.stomp.brokers import RABBITMQ, Dialect
+from gateway.stomp.brokers import RABBITMQ, Dialect, with_slashes_escaped
 
 # Strings and names first, so that no number is found inside of them.
 _TOKEN: Final = re.compile(
@@ -146,8 +147,13 @@ class WireSubscription:
         else:
             ack = "client" if transaction is not None else "client-individual"
         named = pattern(dialect, destination, spec.none_or_more)
+        declared = spec.queue if dialect.has_exchanges else None
+        if declared is not None and declared.exists:
+            named = f"/amq{named}"
         headers = [("id", self.id), ("destination", named), ("ack", ack)]
-        if queue:
+        if declared is not None:
+            headers += declaring(dialect, declared)
+        elif queue:
             headers += dialect.queue_headers
         if not dialect.prefixes:
             headers.append(("subscription-type", "ANYCAST" if queue else "MULTICAST"))
@@ -264,6 +270,11 @@ def parking(id: str) -> Pairs:
     ]
 
 
+def declaring(dialect: Dialect, queue: QueueDeclaration) -> Pairs:
+    """The headers by which SUBSCRIBE declares the queue that a client asks for."""
+    return [*queue.headers, *([(dialect.durable_name, queue.name)] if queue.name else ())]
+
+
 def durable_headers(dialect: Dialect, client_id: str, name: str) -> Pairs:
     """The headers by which (UN)SUBSCRIBE names a durable subscription."""
     if dialect.durable_name != "x-queue-name":
@@ -280,21 +291,21 @@ def _encoded(found: re.Match[str]) -> str:
 
 
 async def remove_durable_queue(
-    open: Callable[[], Awaitable[Wire]], username: str, client_id: str, name: str
+    open: Callable[[], Awaitable[Wire]], asked: Asked, durable: Pairs
 ) -> None:
-    """Remove a durable subscription of RabbitMQ; durable when this returns.
+    """Remove the queue of a subscription of RabbitMQ; durable when this returns.
 
     RabbitMQ removes the queue of a subscription that a connection has, when UNSUBSCRIBE names it.
     It answers a subscription to a queue that does not exist with an ERROR that ends the connection.
     So this is done on a connection of its own.
 
     :param open: opens a connection to the broker, of the same user.
+    :param asked: whose it is.
+    :param durable: the headers by which SUBSCRIBE declares it.
     :raises UnknownSubscription: it does not exist.
     :raises MessagingError: the broker cannot be reached, or refuses.
     """
-    asked = Asked(Operation.UNSUBSCRIBE, username, None, None, client_id, name)
-    durable = durable_headers(RABBITMQ, client_id, name)
-    queue = dict(durable)[RABBITMQ.durable_name]
+    queue = with_slashes_escaped(dict(durable)[RABBITMQ.durable_name])
     wire = await open()
     try:
         one = ("prefetch-count", "1")

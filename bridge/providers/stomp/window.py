@@ -55,9 +55,17 @@ class Window:
         # A second subscription costs the order after a loss of the connection, so the first
         # estimate is a generous one.
         self._sizes = MeanSize()
-        if spec.destination.kind is Kind.TOPIC:
+        queue, named = spec.destination.kind is Kind.QUEUE, spec.queue
+        is_stream = named is not None and named.is_stream
+        #: Each subscription gets other messages, and so do those of other consumers.
+        self._divides = (
+            (queue or (named is not None and named.name != ""))
+            and not spec.exclusive
+            and not is_stream
+        )
+        if not queue or is_stream:
             # What is sent before the subscription exists would be missed.
-            self._grow(connection.options.topic_prefetch)
+            self._grow(1 if self._divides else connection.options.topic_prefetch)
         elif spec.exclusive:
             # The first that asks has the queue, and a second subscription would have nothing.
             self._grow(_UNBOUNDED)
@@ -76,7 +84,7 @@ class Window:
         if self._spec.browse:
             if not self._opened:
                 self._grow(_UNBOUNDED)
-        elif self._spec.destination.kind is Kind.QUEUE and not self._spec.exclusive:
+        elif self._divides:
             have = sum([each.prefetch for each in self._subscriptions])
             more = unsettled + self._sizes.allowed(credit, octets) - have
             if more > 0:

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from bridge.providers.asked import Asked, Operation
+from bridge.providers.exchanges import is_missing
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.refusals import is_refusal, refusal, sentence
@@ -320,8 +321,14 @@ class Wire(Protocol):
         waiting = self._waiting.pop(frame.headers.get("receipt-id", ""), None)
         if waiting is None and self._waiting and "receipt-id" not in frame.headers:
             # It does not say what it answers. If it reads as a refusal, it most likely answers the
-            # first frame that waits. Whether a COMMIT has failed remains unknown.
-            first = next(iter(self._waiting))
+            # first frame that waits, or the first about what it names. Whether a COMMIT has failed
+            # remains unknown.
+            named = (
+                each
+                for each, one in self._waiting.items()
+                if is_missing(one.asked.destination, text)
+            )
+            first = next(named, next(iter(self._waiting)))
             if is_refusal(text) and self._waiting[first].asked.operation is not Operation.COMMIT:
                 waiting = self._waiting.pop(first)
         elif waiting is not None and self.survives_errors:

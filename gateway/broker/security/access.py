@@ -213,13 +213,17 @@ class _Rules:
     def decide_every(self, principal: Principal, pattern: str) -> bool:
         """Whether all names that a pattern covers are allowed.
 
-        As far as can be told: a rule whose own name is a pattern may cover some of them. And ``a.>``
-        covers ``a`` at some brokers.
+        As far as can be told: a rule whose own name is a pattern may cover some of them, unless it
+        begins otherwise. And ``a.>`` covers ``a`` at some brokers.
         """
         covers = matcher(pattern, none_or_more=True)
         return (
             self.decide(principal, pattern)
-            and all(rule.decide(principal) is not False for _, rule in self.patterns)
+            and all(
+                rule.decide(principal) is not False
+                for name, rule in self.named.items()
+                if _is_pattern(name) and _may_meet(name, pattern)
+            )
             and all(self.decide(principal, name) for name in self.named if covers(name))
         )
 
@@ -539,12 +543,31 @@ def _compile_patterns(rules: _Rules) -> None:
     """
     ranked: list[tuple[int, str, _Rule]] = []
     for name, rule in rules.named.items():
-        if name != _ALL and (name.endswith(">") or not {"*", "**"}.isdisjoint(name.split("."))):
+        if _is_pattern(name):
             literal = sum(level.rstrip(">") not in ("", "*", "**") for level in name.split("."))
             ranked.append((-literal, name, rule))
     # The name decides among equals, so that the order of lines never does.
     ranked.sort(key=lambda entry: entry[:2])
     rules.patterns = [(_pattern(name), rule) for _, name, rule in ranked]
+
+
+def _is_pattern(name: str) -> bool:
+    """Whether a topic's rule is for several names and not for all."""
+    return name != _ALL and (name.endswith(">") or not {"*", "**"}.isdisjoint(name.split(".")))
+
+
+def _may_meet(rule: str, pattern: str) -> bool:
+    """Whether a rule's pattern and that of a subscription may cover one name.
+
+    They do not where their first levels, as far as both are names, differ.
+    """
+    levels = rule.rstrip(">").rstrip(".").split(".") if rule.endswith(">") else rule.split(".")
+    for one, other in zip(levels, pattern.split("."), strict=False):
+        if one in ("", "*", "**") or other in ("*", ">"):
+            return True
+        if one != other:
+            return False
+    return True
 
 
 def _pattern(name: str) -> Callable[[str], object]:

@@ -115,6 +115,9 @@ class EmbeddedConnection:
         addressed = destination.kind is Kind.QUEUE and destination.name in broker.addresses.by_name
         return addressed or broker.find(destination) is not None or destination in broker.configured
 
+    def has_exchanges(self, destination: Destination) -> bool:
+        return False
+
     # --- sessions
 
     def session(self, mode: Mode) -> EmbeddedSession:

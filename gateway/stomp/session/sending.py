@@ -208,7 +208,14 @@ class Sending:
         """
         shaped = head if isinstance(head, ShapedHead) else None
         known = head if shaped is None else shaped.meaning.head(own)
-        plan = plan_send(known, self._resolve, self._connection.administers, self._profile)
+        connection = self._connection
+        plan = plan_send(
+            known,
+            self._resolve,
+            connection.administers,
+            self._profile,
+            connection.has_exchanges,
+        )
         if shaped is not None and not plan.personal:
             shaped.meaning.plan = plan
             for headers in (plan.headers, *plan.copies):

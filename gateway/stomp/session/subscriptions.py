@@ -29,7 +29,7 @@ from gateway.stomp.counters import Counters
 from gateway.stomp.destinations import Source, split_composite, split_exclusive
 from gateway.stomp.message_encoder import MessageEncoder, UnsendableBody
 from gateway.stomp.output import Output
-from gateway.stomp.queue_arguments import Share, share_of, shared_name
+from gateway.stomp.queue_arguments import Share, declaration_of, share_of, shared_name
 from gateway.stomp.refusals import CommandRefused, Refusal
 from gateway.stomp.send_plan import Resolve
 from gateway.stomp.session.outstanding import DeliveryOrder
@@ -42,6 +42,11 @@ from gateway.stomp.settings import SessionOptions
 from gateway.stomp.wire import Head, Version
 
 _MODES: Final = {Ack.AUTO: Mode.CLIENT, Ack.CLIENT: Mode.CLIENT, Ack.INDIVIDUAL: Mode.INDIVIDUAL}
+
+
+def _kept_as(spec: ConsumerSpec) -> str | None:
+    queue = spec.queue
+    return spec.durable_name if queue is None or not queue.removable else queue.name
 
 
 class Subscriptions:
@@ -332,12 +337,16 @@ class Subscriptions:
     ) -> ConsumerSpec:
         destination = source.destination
         queue = destination.kind is Kind.QUEUE
-        share = share_of(given, destination) if self._profile.queue_arguments else Share()
+        share, declared = Share(), None
+        if self._profile.queue_arguments and self._connection.has_exchanges(destination):
+            declared = declaration_of(given, destination)
+        elif self._profile.queue_arguments:
+            share = share_of(given, destination)
         if source.queue:
             share = Share(source.queue, kept=True, named=True)
         durable = share.name if share.kept else None
         shared = share.kept
-        if not share.name and not (queue and self._profile.durable_queues):
+        if not share.name and declared is None and not (queue and self._profile.durable_queues):
             client_headers.check_durable(given, queue)
             durable = self._durable_name(given)
             shared = self._profile.shares_client_ids and durable is not None
@@ -366,6 +375,7 @@ class Subscriptions:
             priority=0 if browse else client_headers.consumer_priority(given),
             none_or_more=source.none_or_more,
             address=source.address,
+            queue=declared,
         )
 
     def _durable_name(self, given: dict[str, str]) -> str | None:
@@ -420,16 +430,16 @@ class Subscriptions:
         One that has the name of a queue is removed where UNSUBSCRIBE has that, too.
         """
         known = self._by_id.get(given.get("id", ""))
-        if known is None or known.spec.durable_name is None:
+        if known is None:
             return None
         named = shared_name(given, known.spec.destination)
-        return named if named == known.spec.durable_name else None
+        return named if named and named == _kept_as(known.spec) else None
 
     def _remove_durable(self, name: str, receipt: str | None) -> None:
         if self._client_id is None and not self._profile.queue_arguments:
             raise ClientIdRequired(name)
         for subscription in [*self.by_number.values()]:
-            if subscription.spec.durable_name == name:
+            if _kept_as(subscription.spec) == name:
                 if not self._profile.ends_durable_in_use and not subscription.closed:
                     raise DurableInUse(self._client_id or "", name)
                 self._end(subscription, at_once=True, joined=False)

@@ -45,6 +45,9 @@ class _Pair:
     def exists(self, destination: Destination) -> bool | None:
         return None
 
+    def has_exchanges(self, destination: Destination) -> bool:
+        return False
+
     def session(self, mode: Mode) -> Session:
         return self._plain.session(mode)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, TypeAlias
 from xml.sax.saxutils import quoteattr
 
+from gateway.broker.security.access import DEFAULT_RULES
 from tests.bridge.providers.jms.stubs import compiled
-from tests.gateway_process import HOST, GatewayProcess
+from tests.conformance.client import Client
+from tests.gateway_process import HOST, GatewayProcess, free_port
 from tests.servers import activemq, rabbitmq
+
+#: In these, a SEND without ``persistent`` is not persistent.
+PROFILES: Final = ("activemq", "artemis", "rabbitmq")
+#: Connects to a gateway with listeners for profiles: by its own port, or that of a profile.
+Connect: TypeAlias = Callable[..., Client]
 
 _CLASS_PATH = "/usr/share/activemq/lib/*"
 
@@ -107,3 +115,26 @@ def settings_for(
         f"{common}.xmlurl": str(file),
         **{f"{common}.{name.replace('__', '.')}": value for name, value in settings.items()},
     }
+
+
+def with_profiles(
+    folder: Path, factory: Factory, rules: str = "", **settings: str
+) -> GatewayProcess:
+    """Return a gateway with a listener for each profile besides.
+
+    :param rules: of access, besides those of a new instance.
+    :param settings: as for :func:`in_front_of`.
+    """
+    given = settings_for(folder, factory, **settings)
+    for profile in PROFILES:
+        listener = f"imq.bridge.stomp.listener.{profile}"
+        given |= {f"{listener}.port": str(free_port()), f"{listener}.profile": profile}
+    gateway = GatewayProcess(folder, settings=given)
+    file = gateway.directory / "etc" / "accesscontrol.properties"
+    file.parent.mkdir(parents=True)
+    file.write_text(DEFAULT_RULES + rules)
+    file.chmod(0o600)
+    # A new instance gives it to its user admin.
+    (file.parent / "passfile").write_text("imq.imqcmd.password=admin\n")
+    (file.parent / "passfile").chmod(0o600)
+    return gateway

@@ -16,7 +16,8 @@ import pytest
 
 from tests.conformance.client import Client
 from tests.gateway.front import behind
-from tests.gateway_process import GatewayProcess
+from tests.gateway_process import GatewayProcess, free_port
+from tests.servers import rabbitmq
 
 pytestmark = pytest.mark.brokers
 
@@ -28,6 +29,7 @@ BROKERS: Final = (
     "gateway by stomp",
     "stub by jms",
 )
+_LISTENER: Final = "imq.bridge.stomp.listener.rabbitmq"
 _RABBITMQ: Final = ("rabbitmq by stomp", "rabbitmq by amqp")
 _NO_TEMPORARY: Final = "does not support temporary destinations; have replies sent to a queue"
 _NOT_ONE_BY_ONE: Final = "does not support acknowledgement one by one; SUBSCRIBE with ack:client"
@@ -39,6 +41,8 @@ _NOT_EXCLUSIVE: Final = "does not support exclusive consumers; SUBSCRIBE without
 _NO_GROUPS: Final = "does not support message groups; SEND without JMSXGroupID"
 _NOT_LATER: Final = "does not support delivery at a later time; SEND the message when it is due"
 _NOT_AGAIN: Final = "does not support delivery again and again; SEND the message each time"
+_NO_EXCHANGE: Final = "NOT_FOUND - no exchange 'front' in vhost '/'"
+_NOT_SHARED: Final = "does not support shared subscriptions; SUBSCRIBE to a queue that the topic"
 _NOT_HERE: Final = "the provider refuses"
 
 #: It has every message fit each selector, and JMS leaves groups to the provider.
@@ -62,6 +66,18 @@ REFUSED: Final[dict[str, dict[str, str]]] = {
         "stub by jms": _NOT_HERE,
     },
     "topic": {"stub by jms": _NOT_HERE},
+    "own_exchange": dict.fromkeys(
+        [each for each in BROKERS if each not in _RABBITMQ], _NO_EXCHANGE
+    ),
+    "topic_of_an_exchange": {
+        "activemq by stomp": "does not support exchanges other than amq.topic",
+        "gateway by stomp": "does not support exchanges other than amq.topic",
+        "stub by jms": _NOT_HERE,
+    },
+    "queue_name": {
+        **dict.fromkeys([each for each in BROKERS if each not in _RABBITMQ], _NOT_SHARED),
+        "rabbitmq by amqp": "does not support queues of subscriptions by x-queue-name",
+    },
     "wildcards": {"stub by jms": _NOT_HERE},
     "temporary": {
         "activemq by stomp": _NO_TEMPORARY,
@@ -110,9 +126,15 @@ def front(
             factory = behind.gateway_by_stomp(there.port)
         else:
             factory = getattr(behind, kind.replace(" ", "_"))()
-        joins = {"imq.bridge.stomp.ack.transaction": "join"}
+        if kind in _RABBITMQ:
+            rabbitmq().declare_exchanges({"front": "direct"})
+        more = {
+            "imq.bridge.stomp.ack.transaction": "join",
+            f"{_LISTENER}.port": str(free_port()),
+            f"{_LISTENER}.profile": "rabbitmq",
+        }
         made = GatewayProcess(
-            folder / "front", settings=joins | behind.settings_for(folder / "front", factory)
+            folder / "front", settings=more | behind.settings_for(folder / "front", factory)
         )
         yield kind, running.enter_context(made)
 
@@ -124,8 +146,9 @@ Connect = Callable[..., Client]
 def connect(front: tuple[str, GatewayProcess]) -> Iterator[Connect]:
     with ExitStack() as opened:
 
-        def connected(**headers: str) -> Client:
-            client = opened.enter_context(closing(Client(front[1].port)))
+        def connected(profile: str = "", **headers: str) -> Client:
+            port = int(front[1].settings[f"{_LISTENER}.port"]) if profile else front[1].port
+            client = opened.enter_context(closing(Client(port)))
             client.connect("1.2", **headers)
             return client
 
@@ -203,6 +226,30 @@ def wildcards(connect: Connect, name: str) -> None:
     connect().put(f"/topic/{name}.low", "a")
     message = client.message()
     assert (message.text, message["destination"]) == ("a", f"/topic/{name}.low")
+
+
+def own_exchange(connect: Connect, name: str) -> None:
+    client = connect("rabbitmq")
+    client.subscribe(f"/exchange/front/{name}")
+    client.put(f"/exchange/front/{name}", "a")
+    message = client.message()
+    assert (message.text, message["destination"]) == ("a", f"/exchange/front/{name}")
+
+
+def topic_of_an_exchange(connect: Connect, name: str) -> None:
+    client = connect()
+    client.subscribe(f"/topic/amq.exchange.front.{name}")
+    client.put(f"/topic/amq.exchange.front.{name}", "a")
+    message = client.message()
+    assert (message.text, message["destination"]) == ("a", f"/topic/amq.exchange.front.{name}")
+
+
+def queue_name(connect: Connect, name: str) -> None:
+    clients = [connect("rabbitmq") for _ in range(2)]
+    for client in clients:
+        client.subscribe(f"/topic/{name}", x_queue_name=name, ack="client", prefetch_count="1")
+    connect().put(f"/topic/{name}", "a", "b")
+    assert {client.message().text for client in clients} == {"a", "b"}
 
 
 def temporary(connect: Connect, name: str) -> None:
@@ -391,6 +438,9 @@ FEATURES: Final[tuple[Callable[[Connect, str], None], ...]] = (
     durable,
     topic,
     wildcards,
+    own_exchange,
+    topic_of_an_exchange,
+    queue_name,
     temporary,
     selector,
     exclusive,

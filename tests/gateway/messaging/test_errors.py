@@ -32,6 +32,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"destination": "/x", "reason": "no such prefix"},
     ),
     (
+        errors.UnknownExchange(Queue("q"), "no exchange 'x' in vhost '/'"),
+        "queue:q: no exchange 'x' in vhost '/'",
+        {"sentence": "no exchange 'x' in vhost '/'"},
+    ),
+    (
         errors.DestinationFull(Queue("q"), "maxNumMsgs", 5),
         "queue:q is full: maxNumMsgs is 5",
         {"limit": "maxNumMsgs", "value": 5},
@@ -137,6 +142,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"durable_name": "d"},
     ),
     (errors.UnknownDelivery(7), "delivery 7 is not outstanding", {"number": 7}),
+    (
+        errors.TooManyConsumers(Queue("q"), -1),
+        "queue:q has all the consumers it may have",
+        {"value": -1},
+    ),
     (
         errors.TooManyConsumers(Queue("q"), 1),
         "queue:q has all the consumers it may have: maxNumActiveConsumers is 1",

@@ -137,6 +137,9 @@ class RecordingConnection:
     def exists(self, destination: Destination) -> bool | None:
         return None
 
+    def has_exchanges(self, destination: Destination) -> bool:
+        return False
+
     def session(self, mode: Mode) -> RecordingSession:
         if mode is Mode.TRANSACTED and not self.provider.capabilities.transacted:
             raise NotSupported("transactions")

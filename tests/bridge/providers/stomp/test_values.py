@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bridge.providers.answers import SessionAnswers
 from bridge.providers.asked import Asked, Operation
 from bridge.providers.connection_options import InvalidAddress, InvalidOption
+from bridge.providers.exchanges import is_missing
 from bridge.providers.stomp.encoding import decode_headers, encode_headers
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, write
 from bridge.providers.stomp.mapping import (
@@ -42,6 +43,7 @@ from gateway.messaging.errors import (
     MessagingError,
     ProviderUnavailable,
     TooManyConsumers,
+    UnknownExchange,
     UnknownSubscription,
 )
 from gateway.messaging.message import BodyType, Headers, Message
@@ -590,6 +592,24 @@ def test_whole_numbers_become_decimals(selector: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("destination", "named"),
+    [
+        (Topic("amq.exchange.orders%2Eeu.created"), True),
+        (Topic("amq.exchange.orders%2Eeu"), True),
+        (Topic("amq.exchange.orders.eu"), False),
+        (Topic("orders.eu"), False),
+        (Queue("orders.eu"), False),
+        (None, False),
+    ],
+)
+def test_a_sentence_about_an_exchange_names_what_was_asked(
+    destination: Destination | None, named: bool
+) -> None:
+    assert is_missing(destination, "NOT_FOUND - no exchange 'orders.eu' in vhost '/'") == named
+    assert not is_missing(destination, "NOT_FOUND - no queue 'orders.eu' in vhost '/'")
+
+
+@pytest.mark.parametrize(
     ("asked", "text", "kind"),
     [
         (
@@ -613,6 +633,16 @@ def test_whole_numbers_become_decimals(selector: str, expected: str) -> None:
             Asked(Operation.UNSUBSCRIBE, "me", None, None, "c", "d"),
             "No durable subscription exists",
             UnknownSubscription,
+        ),
+        (
+            Asked(Operation.SUBSCRIBE, "me", Topic("t")),
+            "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q'",
+            InvalidDestination,
+        ),
+        (
+            Asked(Operation.SEND, "me", Topic("amq.exchange.login.k")),
+            "not_found: NOT_FOUND - no exchange 'login' in vhost '/'",
+            UnknownExchange,
         ),
         (Asked(Operation.COMMIT), "whatever", ProviderUnavailable),
     ],

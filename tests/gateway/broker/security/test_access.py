@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.broker.properties.names import matcher
 from gateway.broker.security.access import DEFAULT_RULES, AccessError, AccessRules, Operation
 from gateway.broker.security.users import Principal
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
@@ -257,6 +258,50 @@ def test_rules_for_all_do_not_hold_for_advisory_topics(file: Path) -> None:
     allowed = [each for each in asked if access.allows(each[0], CONSUME, each[1])]
     assert allowed == [(ALICE, consumer), (ADMIN, connection), (ADMIN, consumer)]
     assert not any(access.allows(who, PRODUCE, topic) for who, topic in asked)
+
+
+RULE_NAMES = st.lists(
+    st.sampled_from(("a", "b", "*", "**", ">", "b>")), min_size=1, max_size=3
+).map(".".join)
+PATTERNS = st.lists(st.sampled_from(("a", "b", "*")), max_size=3).flatmap(
+    lambda levels: st.sampled_from((".".join([*levels, "*"]), ".".join([*levels, ">"])))
+)
+SHORT_TOPICS = [
+    ".".join(levels) for count in (1, 2, 3, 4) for levels in product("ab", repeat=count)
+]
+
+
+@given(denied=RULE_NAMES, pattern=PATTERNS)
+def test_at_another_broker_a_pattern_covers_nothing_that_is_denied(
+    tmp_path_factory: pytest.TempPathFactory, denied: str, pattern: str
+) -> None:
+    access = AccessRules(tmp_path_factory.getbasetemp() / "accesscontrol.properties")
+    lines = ("topic.*.consume.allow.user=*", f"topic.{denied}.consume.deny.user=alice")
+    access.use((VERSION + "\n".join(lines) + "\n").encode())
+    if access.allows_elsewhere(ALICE, CONSUME, Topic(pattern)):
+        covers = matcher(pattern, none_or_more=True)
+        covered = [name for name in SHORT_TOPICS if covers(name)]
+        assert all(access.allows(ALICE, CONSUME, Topic(name)) for name in covered)
+
+
+def test_at_another_broker_a_pattern_is_not_denied_by_what_it_cannot_cover(file: Path) -> None:
+    access = rules(
+        file,
+        "topic.*.consume.allow.user=*",
+        "topic.news.>.consume.deny.user=alice",
+        "topic.a.*.x.consume.deny.user=alice",
+    )
+    for pattern, allowed in (
+        ("prices.>", True),
+        ("a.b.*", False),
+        ("a.>", False),
+        ("*.b", False),
+        ("news", False),
+        ("news.*", False),
+        (">", False),
+    ):
+        may = access.allows_elsewhere(ALICE, CONSUME, Topic(pattern))
+        assert may == allowed, pattern
 
 
 def test_a_name_wins_over_a_pattern_and_a_pattern_over_all(file: Path) -> None:
