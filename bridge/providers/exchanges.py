@@ -1,4 +1,4 @@
-"""RabbitMQ's exchanges, to providers: what of their topics is sent to and received from.
+"""Topics that stand for RabbitMQ's exchanges, as providers address them.
 
 Owns which topics of :mod:`gateway.messaging.exchanges` have an address, and which patterns a
 subscription may have.
@@ -27,7 +27,7 @@ PREFIX: Final = "/exchange/"
 
 
 def parts_of(destination: Destination) -> tuple[str, ...]:
-    """Return the exchange, and the key if there is one, that a destination stands for.
+    """Return the exchange that a destination stands for, and any key.
 
     :returns: empty for a queue, and for a topic of ``amq.topic``.
     :raises InvalidDestination: the broker has two exchanges and keys of this one name.
@@ -70,13 +70,13 @@ def received_from(destination: Destination) -> Destination:
 
 
 def named_by(exchange: str, key: str) -> Destination | None:
-    """Return the destination that stands for an exchange and a key, None for none."""
+    """Return the destination for an exchange and a key, None for none."""
     topic = topic_of(exchange, key)
     return None if topic is None else Destination(Kind.TOPIC, topic)
 
 
 def unnamed(destination: Destination) -> Destination:
-    """Return where messages of a subscription are from whose own destination has no name here."""
+    """Return where messages are from whose own destination has no name here."""
     found = exchange_of(destination.name) if destination.kind is Kind.TOPIC else None
     if found is None or not is_wild(destination.name):
         return destination
@@ -89,19 +89,19 @@ def is_bound(destination: Destination) -> bool:
 
 
 def declares_nothing(extra: tuple[str, object]) -> bool:
-    """Whether a header of a message says that its queue is there, and is not to be declared."""
+    """Whether a header says that a message's queue is not to be declared."""
     name, value = extra
     return name == "destination" and str(value).startswith("/amq/queue/")
 
 
 def missing_exchange(text: str) -> str | None:
-    """Return RabbitMQ's sentence that an exchange is not there, None where a text has none."""
+    """Return RabbitMQ's sentence that an exchange is missing, None for none."""
     found = _MISSING.search(text)
     return None if found is None else found[0]
 
 
 def is_missing(destination: Destination | None, text: str) -> bool:
-    """Whether a text is RabbitMQ's sentence that the exchange of a destination is not there."""
+    """Whether RabbitMQ says that the exchange of a destination is missing."""
     found = _MISSING.search(text)
     if found is None or destination is None or destination.kind is not Kind.TOPIC:
         return False

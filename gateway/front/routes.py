@@ -101,7 +101,7 @@ def needed(spec: ConsumerSpec) -> Iterator[tuple[Operation, Destination]]:
 
 
 def _dead_of(queue: QueueDeclaration, destination: Destination) -> Destination:
-    """Return where dead messages of a queue go, as a pattern where it is not one place."""
+    """Return where dead messages of a queue go, a pattern for several places."""
     exchange, key = queue.header(DEAD_EXCHANGE) or "", queue.header(DEAD_KEY)
     if not exchange and key:
         dead: Destination | None = Queue(key)

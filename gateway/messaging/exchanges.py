@@ -1,4 +1,4 @@
-"""RabbitMQ's exchanges, as the topics that stand for them, and the queues of its subscriptions.
+"""RabbitMQ's exchanges as topics, and the queues of its subscriptions.
 
 A RabbitMQ client sends to an exchange with a key. Each such pair has one name here, that of a topic,
 and no two pairs have the same: access rules, which know names, hold for the pair.
@@ -73,7 +73,7 @@ class QueueDeclaration:
 
     @property
     def is_stream(self) -> bool:
-        """Whether each subscription of it gets all messages, as far as the headers tell."""
+        """Whether each subscription gets all messages, by the headers."""
         return (self.header("x-queue-type") or "").strip() == "stream" or any(
             name.startswith("x-stream-") for name, _ in self.headers
         )
@@ -118,7 +118,7 @@ def topic_of(exchange: str, key: str) -> str | None:
 
 
 def whole_exchange(exchange: str) -> str | None:
-    """Return the pattern of all topics that stand for an exchange, with whatever key.
+    """Return the pattern of an exchange's topics, those of all its keys.
 
     :returns: None where :func:`topic_of` has no name for any.
     """
@@ -131,12 +131,12 @@ def whole_exchange(exchange: str) -> str | None:
 
 
 def is_declared(topic: str) -> bool:
-    """Whether a topic stands for an exchange that RabbitMQ has only where it was declared."""
+    """Whether a topic stands for an exchange that somebody has to declare."""
     return topic.startswith(_OTHERS) and exchange_of(topic) is not None
 
 
 def _level(exchange: str) -> str | None:
-    """Return the topic of an exchange without a key; None for an exchange without a name here."""
+    """Return the topic of an exchange without a key; None for none."""
     reserved = exchange.startswith(_RESERVED) and exchange != _ORDINARY
     if not exchange or reserved or exchange in _WILD:
         return None

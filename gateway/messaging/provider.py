@@ -265,7 +265,7 @@ class Connection(Protocol):
 
     @property
     def product(self) -> str:
-        """What the provider calls itself, as JMS's ``getJMSProviderName``; never empty."""
+        """What the provider calls itself; never empty (``getJMSProviderName``)."""
 
     @property
     def administers(self) -> bool:
@@ -278,7 +278,7 @@ class Connection(Protocol):
         """Whether there is that destination now; None: it does not tell."""
 
     def has_exchanges(self, destination: Destination) -> bool:
-        """Whether its broker may be a RabbitMQ, see :mod:`gateway.messaging.exchanges`."""
+        """Whether its broker may have :mod:`~gateway.messaging.exchanges`."""
 
     def session(self, mode: Mode) -> Session:
         """Make a session; cheap.

@@ -111,7 +111,7 @@ def share_of(headers: Headers, destination: Destination) -> Share:
 
 
 def declaration_of(headers: Headers, destination: Destination) -> QueueDeclaration | None:
-    """Return the queue that a SUBSCRIBE asks a RabbitMQ behind the gateway for.
+    """Return the queue that a SUBSCRIBE asks another RabbitMQ for.
 
     :returns: None for what it gives anyway.
     :raises CommandRefused: the queue could not be found again. The sentence has the remedy.
@@ -173,7 +173,7 @@ def most_ttl(headers: Headers, destination: Destination) -> int:
 
 
 def existing_queue(headers: Headers, destination: Destination) -> str:
-    """Return the text by which a SEND to a RabbitMQ behind the gateway declares no queue.
+    """Return the destination of a SEND to a RabbitMQ that declares nothing.
 
     :returns: "" where it declares the queue, with the arguments that the SEND has.
     :raises CommandRefused: it may not say these.

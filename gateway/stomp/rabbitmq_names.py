@@ -94,7 +94,7 @@ class RabbitMQNames:
 
 
 def _exchange(rest: str) -> Destination | ExchangeKey:
-    """The topic that stands for an exchange and its key, as far as it is known to exist."""
+    """The topic that stands for an exchange and its key, if there is one."""
     parts = rest.split("/")[1:]
     if not 1 <= len(parts) <= 2 or not parts[0]:
         _invalid(rest, "exchange")

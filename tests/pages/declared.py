@@ -63,6 +63,10 @@ ELSEWHERE: Final[dict[tuple[str, str], str]] = {
         "installation",
         "systemctl enable --now stomp-gateway.socket",
     ): "tests/packaging/test_debian.py",
+    (
+        "front",
+        "SUBSCRIBE",
+    ): "tests/gateway/front/test_exchanges.py::test_clients_with_one_queue_share_its_messages",
     ("cookbook", "make run                                    # once; Ctrl-C e"): OF_README,
     ("cookbook", "python3 -m venv ~/gateway"): "tests/test_wheel.py",
     ("cookbook", "apt-get install activemq rabbitmq-server default-jdk-headles"): COOKBOOK,

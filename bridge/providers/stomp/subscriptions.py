@@ -271,7 +271,7 @@ def parking(id: str) -> Pairs:
 
 
 def declaring(dialect: Dialect, queue: QueueDeclaration) -> Pairs:
-    """The headers by which SUBSCRIBE declares the queue that a client asks for."""
+    """The headers by which SUBSCRIBE declares the queue of a client's."""
     return [*queue.headers, *([(dialect.durable_name, queue.name)] if queue.name else ())]
 
 
@@ -293,7 +293,7 @@ def _encoded(found: re.Match[str]) -> str:
 async def remove_durable_queue(
     open: Callable[[], Awaitable[Wire]], asked: Asked, durable: Pairs
 ) -> None:
-    """Remove the queue of a subscription of RabbitMQ; durable when this returns.
+    """Remove a subscription's queue of RabbitMQ; durable when this returns.
 
     RabbitMQ removes the queue of a subscription that a connection has, when UNSUBSCRIBE names it.
     It answers a subscription to a queue that does not exist with an ERROR that ends the connection.

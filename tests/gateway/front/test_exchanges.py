@@ -1,4 +1,4 @@
-"""Exchanges and named queues of one's own at the RabbitMQ behind a gateway."""
+"""Exchanges and named queues of one's own, at RabbitMQ behind a gateway."""
 
 from __future__ import annotations
 
@@ -459,6 +459,47 @@ def test_a_queue_with_arguments_is_read_where_it_is(
         client.disconnect()
 
 
+def test_a_send_names_a_queue_with_arguments(
+    front: GatewayProcess, connect: Connect, own: Client, name: str
+) -> None:
+    limited = {**KEPT, "x_max_length": "5"}
+    own.subscribe(f"/queue/{name}", **limited)
+    client = connect(front, "rabbitmq")
+    client.put(f"/queue/{name}", "a", x_max_length="5")
+    client.put(f"/amq/queue/{name}", "b")
+    assert [message.text for message in own.messages(2)] == ["a", "b"]
+    sent = {"destination": f"/queue/{name}", "x-dead-letter-exchange": "news"}
+    assert "SEND to /amq/queue/NAME" in _refused(client, "SEND", sent)
+    # RabbitMQ makes no queue for this one.
+    client = connect(front, "rabbitmq")
+    client.put(f"/amq/queue/{name}.none", "c")
+    own.send("SUBSCRIBE", {"destination": f"/amq/queue/{name}.none", "id": "n"})
+    assert "NOT_FOUND" in own.expect("ERROR").text
+
+
+def test_each_client_reads_all_of_a_stream(
+    front: GatewayProcess, connect: Connect, own: Client, name: str
+) -> None:
+    stream = {**KEPT, "x_queue_type": "stream", "x_stream_offset": "first"}
+    bodies = [str(number) for number in range(30)]
+    for count in range(2):
+        client = connect(front, "rabbitmq")
+        client.subscribe(
+            f"/topic/{name}",
+            x_queue_name=name,
+            ack="client-individual",
+            prefetch_count="2",
+            **stream,
+        )
+        if not count:
+            own.put(f"/topic/{name}", *bodies)
+        for body in bodies:
+            message = client.message()
+            assert message.text == body
+            client.ack(message)
+        assert client.sync() == []
+
+
 def test_clients_that_wait_for_the_broker_go_on(
     front: GatewayProcess, tmp_path: Path, connect: Connect, own: Client, name: str
 ) -> None:
@@ -479,3 +520,8 @@ def test_clients_that_wait_for_the_broker_go_on(
         client.ask("ACK", {"id": again["ack"]})
         connect(gateway, "rabbitmq").put(exchange, "b")
         assert client.message().text == "b"
+        # What RabbitMQ refuses is not sent again and again.
+        for headers in ({}, {"receipt": "r"}):
+            client = connect(gateway, "rabbitmq")
+            client.send("SEND", {"destination": f"/exchange/{name}/k", **headers}, "a")
+            assert f"no exchange '{name}'" in client.expect("ERROR").text

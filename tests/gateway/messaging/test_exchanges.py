@@ -1,4 +1,4 @@
-"""The topics that stand for RabbitMQ's exchanges: each pair of exchange and key has one of its own."""
+"""Each exchange of RabbitMQ's and each key of it has a topic of its own."""
 
 from __future__ import annotations
 
