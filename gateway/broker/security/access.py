@@ -21,6 +21,9 @@ first that has an opinion decides:
    users who have a group);
 3. allow and deny for the same principal are a deny, and so are a group allowed and another denied;
 4. what nothing allows is denied.
+
+Of a user whom another broker knows, the name is what the client says. That broker may not tell upper
+from lower case. So right behind the first step of 2, ``user=alice`` denies to ``ALICE``, too.
 """
 
 from __future__ import annotations
@@ -32,9 +35,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
+from unicodedata import normalize
 
 from gateway.broker.properties.names import ADVISORY, is_wild, matcher
-from gateway.broker.security.users import ADMIN_GROUP, Principal
+from gateway.broker.security.users import ADMIN_GROUP, ELSEWHERE, Principal
 from gateway.instance import properties
 from gateway.instance.layout import Layout, LineError, replace
 from gateway.messaging.destination import Destination, Kind
@@ -78,6 +82,7 @@ topic.create.allow.user=*
 
 _SERVICES: Final = ("NORMAL", "ADMIN")
 _ALL: Final = "*"
+_NOBODY: Final[frozenset[str]] = frozenset()
 _RESOURCES: Final = {Kind.QUEUE: "queue", Kind.TOPIC: "topic"}
 
 
@@ -119,6 +124,11 @@ _ADVISORY: Final = Reason(
 )
 
 
+def _folded(name: str) -> str:
+    """Return a name without what a directory does not tell apart: case, widths, blanks."""
+    return " ".join(normalize("NFKC", name).casefold().split())
+
+
 @dataclass(slots=True)
 class _Rule:
     """All lines about one operation on one name."""
@@ -132,6 +142,7 @@ class _Rule:
         """Return whether it is allowed; None if this rule has no opinion."""
         for names, allowed, denied in (
             ({principal.name}, self.allow_user, self.deny_user),
+            (self._alike(principal), _NOBODY, self.deny_user),
             (principal.groups, self.allow_group, self.deny_group),
             ({_ALL}, self.allow_user, self.deny_user),
             ({_ALL} if principal.groups else (), self.allow_group, self.deny_group),
@@ -142,10 +153,21 @@ class _Rule:
                 return True
         return None
 
+    def _alike(self, principal: Principal) -> frozenset[str]:
+        """Return the users that are denied it and may be this one.
+
+        The broker that knows the user may take ``ALICE`` for ``alice``, as directories do.
+        """
+        if principal.repository != ELSEWHERE or not self.deny_user:
+            return _NOBODY
+        name = _folded(principal.name)
+        return frozenset([each for each in self.deny_user if _folded(each) == name])
+
     def reason(self, principal: Principal) -> tuple[bool, str, frozenset[str]] | None:
         """Return what decides, as :meth:`decide` does: verdict, side and names."""
         for names, kind, allowed, denied in (
             ({principal.name}, "user", self.allow_user, self.deny_user),
+            (self._alike(principal), "user", _NOBODY, self.deny_user),
             (principal.groups, "group", self.allow_group, self.deny_group),
             ({_ALL}, "user", self.allow_user, self.deny_user),
             ({_ALL} if principal.groups else (), "group", self.allow_group, self.deny_group),

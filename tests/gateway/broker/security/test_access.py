@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.broker.properties.names import matcher
 from gateway.broker.security.access import DEFAULT_RULES, AccessError, AccessRules, Operation
-from gateway.broker.security.users import Principal
+from gateway.broker.security.users import ELSEWHERE, Principal
 from gateway.messaging.destination import Destination, Kind, Queue, Topic
 
 VERSION = "version=JMQFileAccessControlModel/100\n"
@@ -455,6 +455,36 @@ def test_precedence_is_that_of_the_model(
     principal = Principal(user, groups)
     for queue in ("q1", "q2", "q3"):
         assert access.allows(principal, BROWSE, Queue(queue)) == expected(written, principal, queue)
+
+
+@pytest.mark.parametrize("spelled", ["alice", "Alice", "ALICE ", "  alice", "\uff21lice"])
+def test_a_broker_that_knows_the_user_may_not_tell_spellings_apart(
+    file: Path, spelled: str
+) -> None:
+    found = rules(
+        file,
+        "connection.NORMAL.allow.user=*",
+        "queue.*.consume.allow.user=*",
+        "queue.secret.consume.deny.user=alice",
+        "queue.own.consume.allow.user=alice",
+        "queue.own.consume.deny.user=*",
+    )
+    secret, own = Queue("secret"), Queue("own")
+    there = Principal(spelled, frozenset(), repository=ELSEWHERE)
+    assert not found.allows(there, CONSUME, secret)
+    assert found.reason(there, CONSUME, secret).rule == "queue.secret.consume.deny.user"
+    assert found.allows(there, CONSUME, Queue("open"))
+    # A right is given to the very name only.
+    assert found.allows(there, CONSUME, own) is (spelled == "alice")
+    here = Principal(spelled, frozenset())
+    assert found.allows(here, CONSUME, secret) is (spelled != "alice")
+
+
+def test_a_broker_that_has_both_spellings_may_have_a_rule_for_each(file: Path) -> None:
+    found = rules(file, "queue.q.consume.allow.user=Alice", "queue.q.consume.deny.user=alice")
+    for spelled, allowed in (("Alice", True), ("alice", False), ("ALICE", False)):
+        there = Principal(spelled, frozenset(), repository=ELSEWHERE)
+        assert found.allows(there, CONSUME, Queue("q")) is allowed
 
 
 def test_the_rules_for_dead_messages_that_a_new_file_suggests(file: Path) -> None:
