@@ -125,7 +125,7 @@ _ADVISORY: Final = Reason(
 
 
 def _folded(name: str) -> str:
-    """Return a name without what a directory does not tell apart: case, widths, blanks."""
+    """Return a name without case, widths of characters and blanks."""
     return " ".join(normalize("NFKC", name).casefold().split())
 
 
