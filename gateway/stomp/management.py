@@ -64,7 +64,7 @@ class Reply(NamedTuple):
 
 
 #: Carries out what the client of a connection asks. Raises MessagingError where it may not ask at
-#: all, and nothing is done then; else its Deferred always gives a reply.
+#: all, and nothing is done then; else its Deferred gives a reply, unless the connection has ended.
 Answer = Callable[[Connection, Asked], Deferred[Reply]]
 
 

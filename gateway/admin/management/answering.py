@@ -89,7 +89,13 @@ class MessageManagement:
             self._tell_denied(connection.user, asked, denied)
             raise
         asking = Asking(connection.user, asked.address, role, routes, broker, provider, self._log)
-        return self._answered(asking, asked)
+        answered = self._answered(asking, asked)
+
+        def told(reply: Reply) -> Reply | Deferred[Reply]:
+            # It may have ended itself, and hears of that at the end of this turn.
+            return reply if routing.ended is None else Deferred()
+
+        return answered.addCallback(told)
 
     def _tell_denied(self, user: str, asked: Asked, denied: AccessDenied) -> None:
         kind = "requests to manage the broker by users who may not"

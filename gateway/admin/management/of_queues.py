@@ -1,7 +1,7 @@
 """What queues may be asked: Artemis's ``QueueControl``.
 
-Attributes are those that this broker knows. It does not count by what way messages go, so no
-attribute tells of those that were acknowledged, were killed or have expired.
+Attributes are those that this broker knows. It counts what comes, what has expired and what is dead,
+since its start; what is acknowledged it does not count.
 
 A queue of a topic is a durable subscription here: ``CLIENTID.NAME``, or ``NAME`` where connections
 share it. It has a few attributes, and no operations.
@@ -20,8 +20,8 @@ from gateway.broker.core.destinations.subscription import SHARED_BY
 from gateway.broker.operator.message_administration import Chosen
 from gateway.broker.operator.views import DestinationView, DurableView
 from gateway.broker.properties.pause import Pause
-from gateway.messaging.dead import DMQ
-from gateway.messaging.destination import Queue
+from gateway.messaging.dead import DMQ, DeadReason
+from gateway.messaging.destination import Destination, Kind, Queue
 
 #: Messages that one reply tells of; Artemis's own bound where it has one.
 MOST_MESSAGES: Final = 200
@@ -30,6 +30,8 @@ DEAD: Final = "DLQ"
 _EXPIRED: Final = "ExpiryQueue"
 #: Artemis's numbers of types of bodies.
 _TYPES: Final = {"MESSAGE": 0, "OBJECT": 2, "TEXT": 3, "BYTES": 4, "MAP": 5, "STREAM": 6}
+#: What Artemis counts as killed: its consumers do not take it.
+_KILLED: Final = (DeadReason.UNDELIVERABLE, DeadReason.ERROR)
 _PAUSED: Final = (Pause.CONSUMERS.state, Pause.ALL.state)
 
 _FILTER: Final = ("filter:text",)
@@ -78,6 +80,13 @@ def _dead(queue: DestinationView, usual: str) -> str | None:
     return str(queue.properties["deadLetterQueue"]) or usual
 
 
+def _died(asking: Asking, queue: DestinationView, *reasons: DeadReason) -> int:
+    """Count the messages that were given up for these reasons, since the start."""
+    destination = Destination(Kind.QUEUE, queue.name, queue.temporary)
+    physical = asking.provider.broker.find(destination)
+    return 0 if physical is None else sum([physical.died.get(each, 0) for each in reasons])
+
+
 _ATTRIBUTES: Final[Mapping[str, Any]] = {
     "Name": lambda asking, queue: queue.name,
     "Address": lambda asking, queue: address_of(queue),
@@ -90,6 +99,8 @@ _ATTRIBUTES: Final[Mapping[str, Any]] = {
     "DeliveringCount": lambda asking, queue: queue.unacknowledged,
     "ScheduledCount": lambda asking, queue: queue.scheduled,
     "MessagesAdded": lambda asking, queue: queue.messages_in,
+    "MessagesExpired": lambda asking, queue: _died(asking, queue, DeadReason.EXPIRED),
+    "MessagesKilled": lambda asking, queue: _died(asking, queue, *_KILLED),
     "ConsumerCount": lambda asking, queue: queue.consumers,
     "MaxConsumers": lambda asking, queue: queue.properties["maxNumActiveConsumers"],
     "Paused": lambda asking, queue: is_paused(queue),

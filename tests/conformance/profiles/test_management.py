@@ -220,6 +220,21 @@ def test_a_queue_says_what_it_has(join: Join, vera: Asker, name: str) -> None:
     assert vera.do(f"queue.{name}", "isDurable") is True
 
 
+def test_a_queue_counts_what_has_expired_and_what_is_dead(join: Join, name: str) -> None:
+    client = join("otto", "1.2")
+    fill(join, name, "1", "2", "3", persistent="true")
+    fill(join, name, "4", persistent="true", expires="1000000000000")
+    client.subscribe(f"/queue/{name}", ack="client-individual")
+    first, second, third = client.messages(3)
+    client.nack(first)
+    client.nack(second)
+    client.ack(third)
+    client.sync()
+    vera = Asker(join("vera"))
+    expected = {"MessagesAdded": 4, "MessagesExpired": 1, "MessagesKilled": 2, "MessageCount": 0}
+    assert {each: vera.get(f"queue.{name}", each) for each in expected} == expected
+
+
 def test_an_address_says_what_it_has(join: Join, otto: Asker, name: str) -> None:
     address = f"address.{name}"
     otto.do("broker", "createQueue", name, f"{name}.east", "ANYCAST")
@@ -375,6 +390,16 @@ def test_a_connection_is_ended(join: Join, otto: Asker) -> None:
     assert otto.do("broker", "closeConnectionWithID", id) is True
     assert "administrator" in victim.expect("ERROR")["message"]
     assert "there is no connection" in otto.refused("broker", "closeConnectionWithID", id)
+
+
+def test_a_client_may_end_its_own_connection(join: Join, otto: Asker) -> None:
+    victim = Asker(join("otto"))
+    rows = json.loads(victim.do("broker", "listConnectionsAsJSON"))
+    # The latest one of this user.
+    id = max((row["connectionID"] for row in rows if row["users"] == "otto"), key=int)
+    victim.send("broker", json.dumps([id]), _AMQ_OperationName="closeConnectionWithID")
+    assert "administrator" in victim.client.expect("ERROR")["message"]
+    assert id not in otto.do("broker", "listConnectionIDs")
 
 
 # --- who may ask
