@@ -81,7 +81,7 @@ def _dead(queue: DestinationView, usual: str) -> str | None:
 
 
 def _died(asking: Asking, queue: DestinationView, *reasons: DeadReason) -> int:
-    """Count the messages that were given up for these reasons, since the start."""
+    """Count those given up for these reasons, since the start."""
     destination = Destination(Kind.QUEUE, queue.name, queue.temporary)
     physical = asking.provider.broker.find(destination)
     return 0 if physical is None else sum([physical.died.get(each, 0) for each in reasons])
