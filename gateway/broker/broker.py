@@ -379,6 +379,7 @@ class Broker:
                 physical, InvalidDestination(physical.destination, "the destination was removed")
             )
             physical.offer_room()
+            physical.keep_last_values("")
             purge(physical, emptied)
         self.limit_reports.forget(physical)
         if not keeps_ids:

@@ -132,6 +132,8 @@ def open_broker(
         physical.peak, physical.peak_octets = physical.count, physical.octets
         physical.identified = broker.last_seq
         physical.emptied()
+        if isinstance(physical, PhysicalQueue):
+            physical.find_last_values()
     paused = [
         f"{physical} is {physical.pause.state}"
         for physical in broker.destinations.values()

@@ -144,7 +144,15 @@ DEAD_STEPS: Final = frozenset((Step.EXPIRED, Step.DEAD, Step.BURIED))
 #: reason of the dead message.
 REASONS: Final = {
     Step.RETURNED: ("rejected", "unsettled"),
-    Step.DELETED: ("unsubscribed", "copied", "removed", "moved", "replayed", "refused"),
+    Step.DELETED: (
+        "unsubscribed",
+        "copied",
+        "removed",
+        "moved",
+        "replayed",
+        "replaced",
+        "refused",
+    ),
 }
 
 

@@ -281,7 +281,7 @@ def _outcome(whole: bool) -> Column:
     gone = there(Step.DELETED) & (~again | (now("_at_broker") == CODES[Step.DELETED]))
     why = sql.when(gone & ~there(Step.ACKNOWLEDGED), sql.col("reason"))
     removed, unsubscribed = (
-        why.isin("removed", "refused", "moved", "replayed"),
+        why.isin("removed", "refused", "moved", "replayed", "replaced"),
         why == "unsubscribed",
     )
     taken = there(Step.ARRIVED, Step.SETTLED) | (

@@ -63,6 +63,32 @@ def test_purged(scene: Scene) -> None:
     assert journey(scene, id)["places"] == []
 
 
+def test_replaced(scene: Scene) -> None:
+    queue = name()
+    scene.run(f"imqcmd create dst -t q -n {queue} -o lastValueKey=_AMQ_LVQ_NAME")
+    scene.put(f"/queue/{queue}", "1", _AMQ_LVQ_NAME="a")
+    older = scene.id_of(queue)
+    scene.put(f"/queue/{queue}", "2", _AMQ_LVQ_NAME="a")
+    newer = scene.id_of(queue)
+    cause = scene.message(older, "REPLACED")
+    assert cause["figures"] == {"message_id": newer}
+    assert f"It was replaced in queue:{queue} at " in cause["sentence"]
+    assert cause["command"] == f"imqcmd why msg -id {newer}"
+    kinds = [each["kind"] for each in scene.ask("message", id=newer)["causes"]]
+    assert "HEADER_UNUSED" not in kinds
+    cause = scene.queue(queue, "REPLACED")
+    assert cause["figures"] == {"replaced": 1}
+    told = scene.run(f"imqcmd query dst -t q -n {queue}")
+    assert [line.split()[-1] for line in told.splitlines() if "Replaced" in line] == ["1"]
+    assert [line.split()[-1] for line in told.splitlines() if "Last Value Key" in line] == [
+        "_AMQ_LVQ_NAME"
+    ]
+    scene.run(cause["command"])
+    scene.put(f"/queue/{queue}", "3", _AMQ_LVQ_NAME="a")
+    assert scene.id_of(queue) == newer
+    assert scene.message(newer, "HEADER_UNUSED")["command"] == ""
+
+
 def test_a_dead_one_that_was_replayed(scene: Scene) -> None:
     queue = name()
     scene.run(f"imqcmd create dst -t q -n {queue} -o maximumRedeliveries=0")

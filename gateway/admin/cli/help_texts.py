@@ -157,7 +157,7 @@ usage: imqcmd SUBCOMMAND ARGUMENT [options]
   -t q|t           queue or topic      -n NAME   of the destination, the subscription, the connection, the service, the
                    transaction, the broker
   -o NAME=VALUE    a property: maxNumMsgs, maxTotalMsgBytes, maxBytesPerMsg, limitBehavior, useDMQ,
-                   deadLetterQueue, isDMQ (queues), address (queues),
+                   deadLetterQueue, isDMQ (queues), address (queues), lastValueKey (queues),
                    maxNumActiveConsumers (queues), maximumRedeliveries, initialRedeliveryDelay,
                    redeliveryDelay, useExponentialBackOff, backOffMultiplier, maximumRedeliveryDelay;
                    of purge and destroy useDMQ=true: the messages go to the dead message queue, else they are gone

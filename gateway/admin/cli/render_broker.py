@@ -228,6 +228,7 @@ def destination_details(each: Json) -> str:
     """``query dst``."""
     queue = each["type"] == "queue"
     properties = each["properties"]
+    key = properties["lastValueKey"]
     lines: list[Line] = [
         ("Destination Name", each["name"]),
         ("Destination Type", _type(each)),
@@ -266,6 +267,7 @@ def destination_details(each: Json) -> str:
         ("Since the Start of the Broker", None),
         ("   Messages In", each["messages_in"]),
         ("   Messages Out", each["messages_out"]),
+        *([("   of these Replaced", each["replaced"])] * bool(key or each["replaced"])),
         ("   Message Bytes In", each["octets_in"]),
         ("   Message Bytes Out", each["octets_out"]),
         ("   Peak Number of Messages", each["peak_messages"]),
@@ -279,6 +281,7 @@ def destination_details(each: Json) -> str:
     if queue:
         address = properties["address"]
         lines += [("Address", address)] * bool(address)
+        lines += [("Last Value Key", key)] * bool(key)
         active = _limit(properties["maxNumActiveConsumers"])
         lines += [("Max Number of Active Consumers", active), ("Max Number of Backup Consumers", 0)]
     lines += [

@@ -390,6 +390,11 @@ _DESTINATION_GAUGES: Final[Rows] = (
 _DESTINATION_COUNTERS: Final[Rows] = (
     ("messages_in", "Messages that have come.", "messages_in"),
     ("messages_out", "Messages that have gone, by whatever way.", "messages_out"),
+    (
+        "messages_replaced",
+        "Messages in place of which newer ones of their keys came.",
+        "replaced",
+    ),
     ("octets_in", "Octets of messages that have come.", "octets_in"),
     ("octets_out", "Octets of messages that have gone.", "octets_out"),
 )

@@ -33,7 +33,7 @@ from gateway.admin.why.consumers import (
     selector_causes,
 )
 from gateway.admin.why.facts import Facts
-from gateway.admin.why.limits import LATELY_MS, limit_causes, refusal_causes
+from gateway.admin.why.limits import LATELY_MS, limit_causes, refusal_causes, replaced_causes
 from gateway.admin.why.links import link_causes_of, takes_from
 from gateway.admin.why.selectors import Miss, misses, step_of
 from gateway.broker.broker import Broker
@@ -557,6 +557,7 @@ def _common(
     """What holds for queues and topics alike."""
     destination = physical.destination
     found += limit_causes(physical)
+    found += replaced_causes(physical)
     found += _death_causes(physical, facts.now_ms)
     found += refusal_causes(destination, facts.refusals, facts.now_ms)
     dropped = broker.duplicates.dropped.get(destination, 0)

@@ -1,4 +1,4 @@
-"""Limits of a destination, and what users were refused there lately."""
+"""Limits of a destination, what it replaced, and who was refused there."""
 
 from __future__ import annotations
 
@@ -23,6 +23,24 @@ from gateway.messaging.destination import Destination
 
 #: Milliseconds for which a refusal, a death or a message without a subscription is news.
 LATELY_MS = 3_600_000
+
+
+def replaced_causes(physical: PhysicalQueue | PhysicalTopic) -> Iterator[Cause]:
+    """Yield how many messages a last-value queue has replaced."""
+    key = physical.properties.last_value_key
+    if physical.replaced and key:
+        destination = physical.destination
+        yield Cause(
+            CauseKind.REPLACED,
+            f"{counted(physical.replaced)} of {spoken(destination)} {some(physical.replaced, 'was', 'were')} replaced since the start by newer ones with the same value of {quoted(key)} (lastValueKey).",
+            {"replaced": physical.replaced},
+            "Nothing, if only the last of each value is wanted; to keep all that come from now on:",
+            command(
+                "imqcmd", "update", "dst", *destination_options(destination), "-o", "lastValueKey="
+            ),
+            0,
+            physical.replaced,
+        )
 
 
 def limit_causes(physical: PhysicalQueue | PhysicalTopic) -> Iterator[Cause]:

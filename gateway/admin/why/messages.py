@@ -34,11 +34,13 @@ from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
 from gateway.messaging.message import Message
 
+#: By this property clients of Artemis say the key of a message.
+_LAST_VALUE: Final = "_AMQ_LVQ_NAME"
 #: Names of properties by which other brokers do something, what, and what to do instead.
 UNUSED: Final = {
-    "_AMQ_LVQ_NAME": (
+    _LAST_VALUE: (
         "a queue keeps the last message of a value",
-        "Have the consumer keep the last one of each value.",
+        "Have an administrator give the queue that property: imqcmd update dst -o lastValueKey=_AMQ_LVQ_NAME.",
     ),
     "x-delay": (
         "a message is delivered at a later time",
@@ -119,7 +121,12 @@ def found_causes(found: Found, facts: Facts) -> Iterator[Cause]:
         )
     message = found.message
     if message is not None:
-        yield from _message_causes(message, facts.now_ms)
+        yield from _message_causes(message, facts.now_ms, _last_value_key(found))
+
+
+def _last_value_key(found: Found) -> str:
+    """Return the property that is the key in its last-value queue, or ""."""
+    return found.place.properties.last_value_key if isinstance(found.place, PhysicalQueue) else ""
 
 
 def _attempt(found: Found) -> str:
@@ -128,7 +135,11 @@ def _attempt(found: Found) -> str:
     return str(found.place.tries(found.message.seq) + 1)
 
 
-def _message_causes(message: Message, now_ms: int) -> Iterator[Cause]:
+def _message_causes(message: Message, now_ms: int, used: str) -> Iterator[Cause]:
+    """Yield what the message itself says.
+
+    :param used: a name of :data:`UNUSED` that means something to its queue.
+    """
     if 0 < message.expires <= now_ms:
         yield Cause(
             CauseKind.EXPIRED,
@@ -145,7 +156,7 @@ def _message_causes(message: Message, now_ms: int) -> Iterator[Cause]:
             {"topic": topic.removeprefix("/topic/")},
         )
     for name, (what, advice) in UNUSED.items():
-        if name in message.headers.properties or name in extras:
+        if name != used and (name in message.headers.properties or name in extras):
             yield Cause(
                 CauseKind.HEADER_UNUSED,
                 f"It has the header {quoted(name)}, by which other brokers do something ({what}), and this one does not.",
@@ -252,7 +263,9 @@ def journey_causes(
     if taken is not None:
         yield _acknowledged(taken, last.get(Step.RECEIVED.value))
     deleted = last.get(Step.DELETED.value)
-    if deleted is not None and taken is None and deleted.text("reason"):
+    if deleted is not None and deleted.text("reason") == "replaced":
+        yield _replaced(deleted)
+    elif deleted is not None and taken is None and deleted.text("reason"):
         unheard = deleted.text("reason") == "unsubscribed"
         if deleted.text("reason") == "copied":
             return
@@ -268,6 +281,19 @@ def journey_causes(
             command("imqcmd", "list", "dur") if unheard else "",
             deleted.time_ms,
         )
+
+
+def _replaced(told: StepTold) -> Cause:
+    """Say by which message of its key one was replaced."""
+    by = told.text("comment").removeprefix("by ")
+    return Cause(
+        CauseKind.REPLACED,
+        f"It was replaced in {told.text('destination')} at {moment(told.time_ms)} by message {by[:300]}, which has the same value of the queue's lastValueKey.",
+        {"message_id": by},
+        "Ask about the newer one:",
+        command("imqcmd", "why", "msg", "-id", by),
+        told.time_ms,
+    )
 
 
 def _acknowledged(taken: StepTold, received: StepTold | None) -> Cause:

@@ -55,6 +55,20 @@ class Journal(Protocol):
 
     def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None: ...
 
+    def replaced(
+        self, queue: QueueOrSubscription, seq: int, id: str, stored: bool, by: str, /
+    ) -> None: ...
+
+
+class Identified(Protocol):
+    """A message by its number and its JMSMessageID."""
+
+    @property
+    def seq(self) -> int: ...
+
+    @property
+    def id(self) -> str: ...
+
 
 class Later(Protocol):
     """Has messages that are delivered later."""
@@ -212,6 +226,27 @@ class Changes:
         delete = self._commits.delete
         for seq in seqs:
             delete(seq)
+
+    def replace(
+        self, queue: QueueOrSubscription, older: Identified, newer: Identified, stored: bool
+    ) -> None:
+        """A message has left a queue, as a newer one of its key waits there.
+
+        It does not leave the store before the newer one is there, if that is stored at all.
+
+        :param stored: whether the store has its row.
+        """
+        commits = self._commits
+        commits.begin()
+        try:
+            if stored:
+                commits.tie_to(newer.seq)
+            if self.journal is not None:
+                self.journal.replaced(queue, older.seq, older.id, stored, newer.id)
+            if stored:
+                commits.delete(older.seq)
+        finally:
+            commits.end()
 
     def release_for_subscription(
         self, subscription: int, run: Sequence[Message], spilled: Spilled[Any]

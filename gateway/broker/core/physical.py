@@ -121,6 +121,8 @@ class PhysicalDestination(ABC):
         self.dropped = 0
         self.last_death = ""
         self.last_death_ms = 0
+        #: Messages in place of which newer ones of their keys came, since the start.
+        self.replaced = 0
         #: Of a topic: messages that came while it had no subscription, since the start.
         self.unheard = 0
         #: Of a virtual topic: the queues that get copies of its messages, see

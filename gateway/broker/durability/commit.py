@@ -57,8 +57,7 @@ LINGER: Final = 0.01
 SETTLING: Final = 0.0005
 FEW: Final = 32
 PROVEN: Final = 8
-#: Seconds after which a batch is tried again that found no room although it inserts nothing; and
-#: how often, when the store is to be closed.
+#: Seconds after which a batch that inserts nothing and found no room is tried again, and how often.
 RETRY: Final = 1.0
 CLOSING_TRIES: Final = 3
 
@@ -108,8 +107,7 @@ class GroupCommit:
         self._lingering: IDelayedCall | None = None
         self._settling: IDelayedCall | None = None
         #: Batches in a row that had been settled when they were durable; and in which nothing was.
-        self._proven = 0
-        self._unsettled = 0
+        self._proven = self._unsettled = 0
 
     # --- gathering
 
@@ -172,6 +170,11 @@ class GroupCommit:
         else:
             gathering.batch.deletes[seq] = None
         self._changed()
+
+    def tie_to(self, seq: int) -> None:
+        """What belongs together now is durable no sooner than this insert."""
+        if self.unstored(seq) is not None:
+            self._inserting = True
 
     def owe(self, subscription: int, seq: int) -> None:
         """A durable subscription has yet to take a stored message."""
@@ -304,8 +307,7 @@ class GroupCommit:
     def wait_for(self, number: int, waiter: Waiter, inserted: int = 0) -> None:
         """The same for batch ``number``, which is not durable yet.
 
-        :param inserted: the last batch that gathered when something was inserted that is waited
-            for.
+        :param inserted: the last batch that gathered when something waited for was inserted.
         """
         for delayed in self._delayed.batches:
             if delayed.inserts_from <= inserted <= delayed.inserts_to:
@@ -406,10 +408,9 @@ class GroupCommit:
     def _write_delayed(self) -> None:
         """Queue what was delayed behind all that was asked."""
         gathering = self._gathering
-        number = gathering.batch.number
         if not gathering.empty:
             self._sealed.append(gathering)
-            number += 1
+        number = gathering.batch.number + (not gathering.empty)
         self._sealed.append(self._delayed.release(number))
         self._gathering = PendingBatch(number + 1)
 
@@ -512,8 +513,7 @@ class GroupCommit:
             self._lingering = self._turn.later(LINGER, self._lingered)
 
     def _not_settled(self) -> None:
-        self._settling = None
-        self._proven = 0
+        self._settling, self._proven = None, 0
         if self._in_store is None:
             self._submit()
 

@@ -397,6 +397,26 @@ class Journey:
                 said["comment"] = comment
             self._gone((), source, messages, None, _subscription(source), said)
 
+    def replaced(
+        self, queue: QueueOrSubscription, seq: int, id: str, stored: bool, by: str
+    ) -> None:
+        """Note a message in place of which a newer one of its key waits.
+
+        :param id: its JMSMessageID. :param stored: whether the store has to be told.
+        :param by: the JMSMessageID of the newer one.
+        """
+        if not isinstance(queue, PhysicalQueue):
+            return
+        named = Named(queue.destination, None, [id])
+        if seq > queue.identified:
+            named = Named(queue.destination, [seq], None)
+        said: dict[str, object] = {"reason": "replaced", "comment": f"by {by}"}
+        tell = partial(self._lines.tell, _DELETED, named, None, "", None, said)
+        if stored and not self._commits.is_inserting(seq):
+            self._commits.after(tell)
+        else:
+            tell()
+
     def removed_stored(self, source: QueueOrSubscription, seqs: Sequence[int]) -> None:
         """The same for what is in the store only."""
         if not seqs:

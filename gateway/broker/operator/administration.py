@@ -248,7 +248,7 @@ class BrokerAdministration:
             physical.let_senders_go()
             physical.make_room()
             if isinstance(physical, PhysicalQueue):
-                physical.offer_room()
+                physical.changed()
             await when_durable(self._broker.commits)
             self._broker.log.info(
                 "{destination} has new properties from an administrator: {properties}",

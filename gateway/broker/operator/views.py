@@ -58,6 +58,7 @@ class DestinationView:
     :param wildcards: consumers of patterns that cover it, by pattern.
     :param messages_in: messages that have come since the start of the broker,
     :param messages_out: that have gone, by whatever way.
+    :param replaced: of these, those in place of which newer ones of their keys came (``lastValueKey``).
     :param oldest_age_ms: since its oldest message was sent, those that consumers have included; 0
         without one, -1 where that is not known.
     :param peak_messages: the most that were here at once since then.
@@ -83,6 +84,7 @@ class DestinationView:
     messages_out: int
     octets_in: int
     octets_out: int
+    replaced: int
     oldest_age_ms: int
     peak_messages: int
     peak_octets: int
@@ -290,6 +292,7 @@ def destination(
         messages_out=physical.found + physical.come - physical.count,
         octets_in=physical.come_octets,
         octets_out=physical.found_octets + physical.come_octets - physical.octets,
+        replaced=physical.replaced,
         oldest_age_ms=_age(ages.oldest_ms(physical), physical.changes.turn.refresh()),
         peak_messages=physical.peak,
         peak_octets=physical.peak_octets,

@@ -33,9 +33,9 @@ _SETTINGS: Final[Mapping[str, Setting[Any]]] = {
 }
 
 #: Those that the broker's own dead message queue cannot have.
-_OF_OTHERS: Final = ("useDMQ", "deadLetterQueue", "isDMQ", "address")
+_OF_OTHERS: Final = ("useDMQ", "deadLetterQueue", "isDMQ", "address", "lastValueKey")
 #: Those of queues only.
-_OF_QUEUES: Final = ("maxNumActiveConsumers", "isDMQ", "address")
+_OF_QUEUES: Final = ("maxNumActiveConsumers", "isDMQ", "address", "lastValueKey")
 
 NAMES: Final = tuple(_SETTINGS)
 """Every property there is."""

@@ -47,6 +47,8 @@ class DestinationProperties:
     :param is_dmq: it is a dead message queue itself: what dies in it is gone (``isDMQ``).
     :param address: of a queue: what is sent to the queue of this name comes to one of those that
         have this address, and they take turns (``address``); "" for none.
+    :param last_value_key: of a queue: the property by whose value its messages have keys; of those that
+        wait only the newest of each key is kept (``lastValueKey``); "" keeps all.
     :param redelivery: for deliveries that a consumer rejects.
     """
 
@@ -59,6 +61,7 @@ class DestinationProperties:
     dead_letter_queue: str = ""
     is_dmq: bool = False
     address: str = ""
+    last_value_key: str = ""
     redelivery: RedeliveryPolicy = _DEFAULT_POLICY
 
     @property
@@ -130,9 +133,10 @@ _NAMES = {
     "deadLetterQueue": "dead_letter_queue",
     "isDMQ": "is_dmq",
     "address": "address",
+    "lastValueKey": "last_value_key",
 }
 #: Earlier versions do not know these: they are written only where they say something.
-_LATER: Final = ("dead_letter_queue", "is_dmq", "address")
+_LATER: Final = ("dead_letter_queue", "is_dmq", "address", "last_value_key")
 _POLICY_NAMES = {f"redelivery.{field.name}": field.name for field in fields(RedeliveryPolicy)}
 #: Begins the line of :attr:`DestinationProperties.own_text`. No other property has this name.
 _ADDRESS: Final = "madeFor="

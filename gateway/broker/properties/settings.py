@@ -30,6 +30,10 @@ from gateway.messaging.redelivery import RedeliveryPolicy
 _BEHAVIORS: Final = tuple(behavior.value for behavior in LimitBehavior)
 _DEFAULTS: Final = RedeliveryPolicy()
 
+#: Characters of the name of a property.
+_LONGEST_KEY: Final = 255
+_A_NAME: Final = f"the name of a property or header, without spaces and colons, of {_LONGEST_KEY} characters at most"
+
 
 def _queue(text: str) -> str:
     try:
@@ -48,6 +52,16 @@ _QUEUE: Final = ValueType(
 _ADDRESS: Final = ValueType(
     "address", "the name of an address, as of a queue", lambda text: text and _queue(text)
 )
+
+
+def _key(text: str) -> str:
+    if len(text) > _LONGEST_KEY or any(not mark.isprintable() or mark in " :" for mark in text):
+        raise ValueError(_A_NAME)
+    return text
+
+
+#: The name of a property or header; empty for none.
+_KEY: Final = ValueType("name", _A_NAME, _key)
 
 PERSIST_STORE: Final = Setting(
     "imq.persist.store",
@@ -289,6 +303,12 @@ ADDRESS: Final = Setting(
     "",
     "The address of a queue: what is sent to the queue of that name comes to one of the queues that have it, which take turns",
 )
+LAST_VALUE_KEY: Final = Setting(
+    "imq.destination.NAME.lastValueKey",
+    _KEY,
+    "",
+    "The property by whose value messages of a queue have keys: of those that wait only the newest of each key is kept. Messages without it are all kept",
+)
 MAX_CONSUMERS: Final = Setting(
     "imq.destination.NAME.maxNumActiveConsumers",
     Integer(-1),
@@ -345,6 +365,7 @@ PROPERTY_SETTINGS: Final[dict[str, Setting[Any]]] = {
     "dead_letter_queue": DEAD_LETTER_QUEUE,
     "is_dmq": IS_DMQ,
     "address": ADDRESS,
+    "last_value_key": LAST_VALUE_KEY,
     "max_num_active_consumers": MAX_CONSUMERS,
 }
 POLICY_SETTINGS: Final[dict[str, Setting[Any]]] = {
@@ -541,6 +562,12 @@ def _properties(
         for attribute, setting in PROPERTY_SETTINGS.items()
         if name in settings.names(setting)
     }
+    if given.get("last_value_key") and (
+        destination.kind is Kind.TOPIC or destination.name == "mq.sys.dmq"
+    ):
+        raise ValueError(
+            f"imq.destination.{name}.lastValueKey: expected a queue other than mq.sys.dmq"
+        )
     if "limit_behavior" in given:
         given["limit_behavior"] = LimitBehavior(given["limit_behavior"])
     policy: dict[str, Any] = {

@@ -14,10 +14,12 @@ from gateway.broker.arrivals.duplicates import Arrivals, Before, check_id
 from gateway.broker.core.changes import Changes
 from gateway.broker.core.consumers.origin import Origin
 from gateway.broker.core.destinations.addresses import Addresses, ForSubscription, to_queue
+from gateway.broker.core.destinations.last_values import Growth
 from gateway.broker.core.destinations.pauses import Pauses
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.limit_reports import LimitReports, UseReports
+from gateway.broker.core.physical import PhysicalDestination
 from gateway.broker.core.refusals import Refusals
 from gateway.broker.core.virtual_topics import (
     VirtualTopics,
@@ -523,14 +525,51 @@ def _admit(arrivals: Arrivals, messages: Sequence[Message], reports: LimitReport
         try:
             physical.admit(count, octets)
         except DestinationFull:
-            count -= len(run)
-            octets -= sum([message.size for message in run])
-            for message, sent in zip(run, originals_of(run), strict=True):
-                count += 1
-                octets += message.size
-                try:
-                    physical.admit(count, octets)
-                except DestinationFull as error:
-                    reports.refusing(physical, error)
-                    raise MessageRejected(place_of(sent, messages), error) from error
+            growth = physical.growth() if isinstance(physical, PhysicalQueue) else None
+            if growth is not None:
+                _admit_keyed(growth, physical, arrivals, run, messages, reports)
+            else:
+                count -= len(run)
+                octets -= sum([message.size for message in run])
+                for message, sent in zip(run, originals_of(run), strict=True):
+                    count += 1
+                    octets += message.size
+                    try:
+                        physical.admit(count, octets)
+                    except DestinationFull as error:
+                        reports.refusing(physical, error)
+                        raise MessageRejected(place_of(sent, messages), error) from error
         sums[physical.destination] = (count, octets)
+
+
+def _admit_keyed(
+    growth: Growth,
+    queue: PhysicalDestination,
+    arrivals: Arrivals,
+    last: Sequence[Message],
+    messages: Sequence[Message],
+    reports: LimitReports,
+) -> None:
+    """Whether there is room in a queue that replaces messages.
+
+    What has the key of one that waits, or of one before it, only takes its place.
+
+    :param growth: of the queue, by none of the messages yet.
+    :param last: the run up to which to look.
+    :raises MessageRejected: as :func:`_admit`.
+    """
+    for physical, run in arrivals:
+        if physical is not queue:
+            continue
+        for message, sent in zip(run, originals_of(run), strict=True):
+            count, octets = growth.count, growth.octets
+            growth.add(message)
+            if growth.count <= count and growth.octets <= octets:
+                continue
+            try:
+                queue.admit(growth.count, growth.octets)
+            except DestinationFull as error:
+                reports.refusing(queue, error)
+                raise MessageRejected(place_of(sent, messages), error) from error
+        if run is last:
+            return

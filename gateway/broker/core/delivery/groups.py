@@ -36,8 +36,8 @@ _LONGEST_ID: Final = 64
 _HASH_OCTETS: Final = 16
 
 
-def _key(id: str) -> str:
-    """Return by what a group is remembered, which is short."""
+def short_key(id: str) -> str:
+    """Return by what a group, or a key, is remembered, which is short."""
     if len(id) <= _LONGEST_ID:
         return id
     return f"\0{blake2b(id.encode('utf-8', 'surrogatepass'), digest_size=_HASH_OCTETS).hexdigest()}"
@@ -148,12 +148,12 @@ class Groups:
 
     def owner(self, group: str) -> EmbeddedConsumer | None:
         """Return the consumer that has a group; None when it is free."""
-        found = self._by_id.get(_key(group))
+        found = self._by_id.get(short_key(group))
         return None if found is None else found.consumer
 
     def moves(self, group: str) -> bool:
         """Whether a group waits for its consumer, to go to another."""
-        found = self._by_id.get(_key(group))
+        found = self._by_id.get(short_key(group))
         return found is not None and found.moves
 
     def begin(self) -> None:
@@ -189,7 +189,7 @@ class Groups:
         :param together: those that have room.
         :returns: None where it is another's.
         """
-        id = _key(message.headers.group)
+        id = short_key(message.headers.group)
         group = self._by_id.get(id)
         if group is None:
             group = self._assign(id, message, looking, consumers)

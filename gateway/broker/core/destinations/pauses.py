@@ -62,7 +62,7 @@ class Pauses:
 
     def _hold_deliveries(self, physical: PhysicalQueue | PhysicalTopic, held: bool) -> None:
         if isinstance(physical, PhysicalQueue):
-            physical.dispatch.pause(physical, held)
+            physical.hold_deliveries(held)
             return
         if held:
             self._topics[physical] = None

@@ -11,7 +11,10 @@ from gateway.broker.core.consumers.consumer import EmbeddedConsumer
 from gateway.broker.core.delivery import redelivery
 from gateway.broker.core.delivery.cursor import Cursor
 from gateway.broker.core.delivery.dispatch import Dispatch
+from gateway.broker.core.destinations.last_values import Growth, LastOfKey, LastValues
+from gateway.broker.core.destinations.purging import SelectivePurge
 from gateway.broker.core.physical import Accepted, PhysicalDestination
+from gateway.broker.core.waiting.lane import BEYOND
 from gateway.broker.durability.rows import BLOCK
 from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.messaging.dead import DeadReason
@@ -43,6 +46,13 @@ class PhysicalQueue(PhysicalDestination):
         self.covering = 0
         #: Consumers of patterns that it had no room for, and what is called when there may be.
         self.turned_away: dict[object, Callable[[PhysicalQueue], None]] = {}
+        #: The keys, if it keeps only the last message of each.
+        self.last_values: LastValues | None = None
+        #: An administrator has paused its deliveries; and how often all that waits is being looked
+        #: at before anything is delivered.
+        self._held = False
+        self._looking = 0
+        self.keep_last_values(properties.last_value_key)
 
     # --- arrivals
 
@@ -77,15 +87,84 @@ class PhysicalQueue(PhysicalDestination):
             self.changes.store_spilled(self, spilled)
         if dispatch.backlog.expiring:
             redelivery.look_at_arrivals(self, kept)
+        if self.last_values is not None:
+            self._keep_newest(self.last_values, kept)
         dispatch.wake(self)
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
         self.changes.store_spilled(self, self.dispatch.backlog.put_back(messages, spill=True))
+        if self.last_values is not None:
+            self._keep_newest(self.last_values, messages)
 
     def accept_prepared(self, run: Sequence[Message]) -> Accepted:
         if self.changes.schedules:
             self.changes.store_scheduled(self, run)
         return run
+
+    # --- the last message of each key
+
+    def growth(self) -> Growth | None:
+        """Return what sums up by how much messages would make it grow.
+
+        :returns: None where each message counts.
+        """
+        values = self.last_values
+        return None if values is None else Growth(values, self.dispatch.backlog)
+
+    def keep_last_values(self, name: str) -> None:
+        """Keep only the last message of each value of this property.
+
+        :param name: its name; "" keeps all.
+        """
+        values = self.last_values
+        if name == ("" if values is None else values.name):
+            return
+        if values is not None:
+            values.clear()
+        self.last_values = LastValues(name, self.changes.memory.count_object) if name else None
+        self.find_last_values()
+
+    def find_last_values(self) -> None:
+        """Look at all that waits, from the store or of times before it had keys.
+
+        Nothing is delivered until that is done, or the queue is stopped.
+        """
+        values = self.last_values
+        if values is None or not self.dispatch.unclaimed:
+            return
+        self._looking += 1
+        self.hold_deliveries(self._held)
+        SelectivePurge(self, BEYOND - 1, partial(self._look_at, values), self._looked_at).start()
+
+    def _look_at(self, values: LastValues, message: Message) -> bool:
+        if self.last_values is values:
+            self._keep_newest(values, [message])
+        # What is to go has gone by now.
+        return False
+
+    def _looked_at(self, gone: int) -> None:
+        self._looking -= 1
+        self.hold_deliveries(self._held)
+
+    def _keep_newest(self, values: LastValues, messages: Sequence[Message]) -> None:
+        """Messages wait: replace what others of their keys make needless."""
+        backlog, now_ms = self.dispatch.backlog, self.changes.turn.now_ms
+        for message in messages:
+            # A message that has expired is no newer value.
+            if not 0 < message.expires <= now_ms:
+                found = values.look_at(message, backlog)
+                if found is not None:
+                    self._replace(*found)
+
+    def _replace(self, older: LastOfKey, newer: LastOfKey) -> None:
+        taken = self.dispatch.backlog.take_out(older.priority, older.seq, older.expires)
+        if taken is None:
+            return
+        size, stored = taken
+        self.replaced += 1
+        self.dispatch.failed_deliveries.pop(older.seq, None)
+        self.changes.replace(self, older, newer, bool(stored))
+        self.stop_counting(1, size)
 
     # --- departures
 
@@ -182,6 +261,16 @@ class PhysicalQueue(PhysicalDestination):
         self.offer_room()
         if not self.count:
             self.emptied()
+
+    def hold_deliveries(self, held: bool) -> None:
+        """An administrator has paused its deliveries, or not."""
+        self._held = held
+        self.dispatch.pause(self, held or self._looking > 0)
+
+    def changed(self) -> None:
+        """An administrator has given it other properties."""
+        self.keep_last_values(self.properties.last_value_key)
+        self.offer_room()
 
     def offer_room(self) -> None:
         """Tell consumers of patterns that there may be room for another one."""

@@ -436,6 +436,20 @@ class Backlog:
             self._forget(size, expires)
         return size
 
+    def take_out(self, priority: int, seq: int, expires: int) -> tuple[int, int] | None:
+        """Take out one message, wherever it waits, also if it paused.
+
+        :returns: its size, and 1 if the store has its row, else 0; None when it does not wait.
+        """
+        found = [self.delayed.pop(seq)] if seq in self.delayed else self.pluck([seq], priority)
+        for message in found:
+            stored, message.stored = message.stored, 0
+            return message.size, stored
+        size = self.resting.pop(seq, None)
+        if size is None:
+            size = self.pluck_behind(priority, seq, expires)
+        return None if size is None else (size, 1)
+
     def take_expired(self, now_ms: int) -> tuple[list[Message], list[tuple[int, int]]]:
         """Take out what has expired.
 
@@ -483,6 +497,13 @@ class Backlog:
         """
         for lane in self._order:
             yield from lane.in_memory()
+
+    def size_of(self, priority: int, seq: int) -> int | None:
+        """Return the size of a message; None when it does not wait, nor pauses."""
+        if seq in self.delayed:
+            return self.delayed[seq].size
+        lane, size = self._lanes.get(priority), self.resting.get(seq)
+        return lane.size_of(seq) if size is None and lane is not None else size
 
     def lanes(self) -> Iterator[tuple[int, PriorityLane]]:
         """Yield the priorities in use, now or before, from the highest down.

@@ -25,6 +25,8 @@ from gateway.messaging.message import Message
 BEYOND: Final = 1 << 63
 #: Seqs that were read back and are kept before the tail is moved to its front.
 _TRIM: Final = 65_536
+#: Seqs taken out of the middle of the tail that are kept where they are more than those in it.
+_GAPS: Final = 1_000
 #: For this many messages one sort is cheaper than a search for each.
 _MANY: Final = 16
 
@@ -222,6 +224,16 @@ class PriorityLane:
         """Whether this message is in the store only."""
         return seq in self.reading or self._index(seq) is not None
 
+    def size_of(self, seq: int) -> int | None:
+        """Return the size of a message; None when it is not here."""
+        message = self.find(seq)
+        if message is not None:
+            return message.size
+        size = self.reading.get(seq)
+        if size is None and (index := self._index(seq)) is not None:
+            return self._sizes[index]
+        return size
+
     def blocked(self) -> bool:
         """Whether the next to be delivered is in the store only."""
         if not self.behind:
@@ -342,3 +354,11 @@ class PriorityLane:
         if self._start and (self._start == len(seqs) or self._start >= _TRIM):
             del seqs[: self._start], self._sizes[: self._start]
             self._start = 0
+        elif len(gone) > _GAPS and 2 * len(gone) > len(seqs) - self._start:
+            # A first message that stays must not keep all that came and went behind it.
+            kept = [index for index in range(self._start, len(seqs)) if seqs[index] not in gone]
+            sizes = self._sizes
+            self._seqs = array("Q", [seqs[index] for index in kept])
+            self._sizes = array("Q", [sizes[index] for index in kept])
+            self._start = 0
+            gone.clear()

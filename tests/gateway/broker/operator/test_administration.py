@@ -71,6 +71,7 @@ def test_a_created_destination_has_its_properties_and_is_not_reaped(
         "deadLetterQueue": "",
         "isDMQ": False,
         "address": "",
+        "lastValueKey": "",
         "maxNumActiveConsumers": -1,
         "maximumRedeliveries": 5,
         "initialRedeliveryDelay": 1000,
