@@ -37,8 +37,8 @@ def check_name(destination: Destination) -> None:
     broker is. To ActiveMQ a comma divides several destinations, options follow a question mark, and
     blanks and control characters at the edges are not there; to Artemis a queue is behind ``::``, and ``#`` is a wildcard,
     as it is to RabbitMQ, to which ``%`` begins a character's number. In the name of an exchange it is
-    the gateway's own. By JMS a name can be that of a temporary destination at ActiveMQ, which whoever
-    shares the connection of its owner could consume from.
+    the gateway's own. By JMS a name can be that of a temporary destination at ActiveMQ, from which
+    each user of its owner's connection could consume.
 
     :raises InvalidDestination: it may mean another, or several.
     """
