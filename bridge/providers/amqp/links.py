@@ -54,9 +54,20 @@ class Channel:
             self.closing = True
             for link in self.links:
                 link.stop()
-            if self.engine is not None:
-                self.engine.close()
-                self.wire.wake()
+            self._end()
+
+    def _end(self) -> None:
+        """Have the engine end it.
+
+        Not before the broker has begun it: the engine would not know what that answer is about.
+        """
+        if self.engine is not None and not self.engine.state & proton.Endpoint.REMOTE_UNINIT:
+            self.engine.close()
+            self.wire.wake()
+
+    def begun(self) -> None:
+        if self.closing:
+            self._end()
 
     def ended_by_peer(self, told: Refusal) -> None:
         self.closing = True

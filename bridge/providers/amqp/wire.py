@@ -84,6 +84,9 @@ class Opened(NamedTuple):
 class ChannelOwner(Protocol):
     """What has opened a session of the engine, as its attribute ``owner``."""
 
+    def begun(self) -> None:
+        """The broker has begun it."""
+
     def ended_by_peer(self, told: Refusal) -> None:
         """The broker has ended it."""
 
@@ -356,6 +359,8 @@ class Wire(TwistedProtocol):
         if owner is None:
             if kind is proton.Event.SESSION_REMOTE_OPEN:
                 self.fail(self._unavailable("it opened a session that it was not asked for"))
+        elif kind is proton.Event.SESSION_REMOTE_OPEN:
+            owner.begun()
         elif kind is proton.Event.SESSION_REMOTE_CLOSE:
             if session.state & proton.Endpoint.LOCAL_ACTIVE:
                 owner.ended_by_peer(Refusal.of(heard(lambda: session.remote_condition)))

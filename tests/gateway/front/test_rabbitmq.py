@@ -299,3 +299,27 @@ def test_a_name_means_the_same_by_amqp(
         here,
         here,
     )
+
+
+def test_a_subscription_that_ends_at_once_by_amqp(
+    by_amqp: GatewayProcess, connect: Connect, name: str
+) -> None:
+    """Before RabbitMQ has answered that it has begun."""
+    client = connect(by_amqp)
+    for number in range(5):
+        client.send("SUBSCRIBE", {"destination": f"/queue/{name}", "id": str(number)})
+        client.send("UNSUBSCRIBE", {"id": str(number)})
+    client.put(f"/queue/{name}", "a", "b")
+    client.subscribe(f"/queue/{name}", ack="client")
+    assert [message.text for message in client.messages(2)] == ["a", "b"]
+
+
+def test_a_message_may_expire_in_thousands_of_years(
+    by_stomp: GatewayProcess, connect: Connect, own: Client, name: str
+) -> None:
+    """RabbitMQ takes no time to live of more than a hundred years."""
+    client = connect(by_stomp)
+    client.put(f"/queue/{name}", "a", expires="99999999999999")
+    own.subscribe(f"/queue/{name}")
+    message = own.message()
+    assert (message.text, message["expires"]) == ("a", "99999999999999")
