@@ -91,6 +91,8 @@ _RESERVED_IN_ALL: Final = _RESERVED_WITH_SCHEDULES | _RESERVED_WITH_DEAD
 #: The body types that STOMP has.
 _PLAIN: Final = (BodyType.TEXT, BodyType.BYTES)
 _NUMBERS: Final = "0123456789"
+#: The longest time to live that RabbitMQ takes, in milliseconds: a hundred years.
+_MOST_TTL: Final = 3_153_600_000_000
 _PREFIXES: Final = {Kind.QUEUE: "/queue/", Kind.TOPIC: "/topic/"}
 _TEMPORARY: Final = (
     ("/remote-temp-queue/", Kind.QUEUE),
@@ -146,8 +148,9 @@ def to_headers(
     pairs.append(("priority", str(headers.priority)))
     if message.expires:
         pairs.append(("expires", str(message.expires)))
-        if dialect.relative_expiry:
-            pairs.append((dialect.relative_expiry, str(max(0, message.expires - now_ms))))
+        left = max(0, message.expires - now_ms)
+        if dialect.relative_expiry and left <= _MOST_TTL:
+            pairs.append((dialect.relative_expiry, str(left)))
     if headers.correlation_id is not None:
         pairs.append(("correlation-id", _checked("JMSCorrelationID", headers.correlation_id)))
     if headers.type is not None:
