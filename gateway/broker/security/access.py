@@ -140,18 +140,8 @@ class _Rule:
 
     def decide(self, principal: Principal) -> bool | None:
         """Return whether it is allowed; None if this rule has no opinion."""
-        for names, allowed, denied in (
-            ({principal.name}, self.allow_user, self.deny_user),
-            (self._alike(principal), _NOBODY, self.deny_user),
-            (principal.groups, self.allow_group, self.deny_group),
-            ({_ALL}, self.allow_user, self.deny_user),
-            ({_ALL} if principal.groups else (), self.allow_group, self.deny_group),
-        ):
-            if not denied.isdisjoint(names):
-                return False
-            if not allowed.isdisjoint(names):
-                return True
-        return None
+        decided = self.reason(principal)
+        return None if decided is None else decided[0]
 
     def _alike(self, principal: Principal) -> frozenset[str]:
         """Return the users that are denied it and may be this one.
@@ -164,7 +154,7 @@ class _Rule:
         return frozenset([each for each in self.deny_user if _folded(each) == name])
 
     def reason(self, principal: Principal) -> tuple[bool, str, frozenset[str]] | None:
-        """Return what decides, as :meth:`decide` does: verdict, side and names."""
+        """Return what decides: verdict, side and names."""
         for names, kind, allowed, denied in (
             ({principal.name}, "user", self.allow_user, self.deny_user),
             (self._alike(principal), "user", _NOBODY, self.deny_user),
