@@ -17,13 +17,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     from twisted.python.usage import UsageError
 
+    from gateway.instance.command_end import output_written
     from gateway.instance.log_lines import FORMS
     from gateway.instance.settings_general import LOG_FORMAT
     from gateway.tap import Options, makeService
 
     options = Options()
     try:
-        options.parseOptions(arguments)
+        with output_written():
+            options.parseOptions(arguments)
     except UsageError as error:
         print(f"stomp-gateway: {error}", file=sys.stderr)
         sys.exit(EXIT_REFUSED)

@@ -11,7 +11,6 @@ the command line is wrong. An error is one line on the standard error.
 from __future__ import annotations
 
 import sqlite3
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
@@ -31,6 +30,7 @@ from gateway.broker.store.interface import BranchRow, StoreError
 from gateway.broker.xa.branch import restored
 from gateway.configuration import read_settings
 from gateway.instance import passfile
+from gateway.instance.command_end import run_to_the_end
 from gateway.instance.command_line import (
     PATH,
     C,
@@ -457,7 +457,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    run_to_the_end(run)
 
 
 def _with_file(chosen: Chosen) -> Layout:

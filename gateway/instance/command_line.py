@@ -6,6 +6,7 @@ be done; 2 the command line is wrong. An error is one line on the standard error
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -68,8 +69,10 @@ def run_command(
     :param errors: what it may raise whose ``str`` is for the user, besides CommandRefused,
         LayoutError and OSError.
     :param aborted: what is said where the answer to a question is no.
+    :raises BrokenPipeError: nothing reads the output any more.
     """
     refusals: tuple[type[Exception], ...] = (CommandRefused, LayoutError, OSError, *errors)
+    streams = sys.stdout, sys.stderr
     try:
         code = command.main(list(arguments), program, standalone_mode=False)
     except click.ClickException as error:
@@ -81,6 +84,12 @@ def run_command(
     except refusals as error:
         complain(program, error)
         return 1
+    except SystemExit:
+        if sys.stdout is streams[0]:
+            raise
+        # Click ends so where nothing reads the output, and has wrapped the streams.
+        sys.stdout, sys.stderr = streams
+        raise BrokenPipeError from None
     return code if isinstance(code, int) else 0
 
 

@@ -9,18 +9,15 @@ done, ask whether it shall be, request it, print the answer. Which commands ther
 from __future__ import annotations
 
 import argparse
-import errno
 import getpass
 import json
 import os
-import signal
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO
+from typing import Any, Final, NoReturn
 from urllib.parse import quote
 
 from gateway import __version__
@@ -32,8 +29,6 @@ from gateway.instance.settings import printable
 
 DEFAULT_TIMEOUT_S: Final = 10
 DEFAULT_RETRIES: Final = 5
-#: Why a file that the output goes to takes no more.
-_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 #: In a table of commands, an argument that is the path of a file, ``-`` for standard input or
 #: output.
 FILE: Final = "FILE"
@@ -561,39 +556,3 @@ def _complain_of(program: str, error: AdminError | UsageError, as_json: bool) ->
     # Words such as wrong_state are for programs.
     code = f" [{error.code}]" if error.code[:2] in ("BA", "BB", "BS") else ""
     print(printable_lines(f"{program}: Error{code}: {error.text}"), file=sys.stderr)
-
-
-def run_to_the_end(run: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Run a program with the process's arguments, and end the process.
-
-    The exit code is the program's. Where nothing reads the output any more, as behind ``| head``, it
-    ends without a word: of SIGPIPE, which shells show as 141, if that stopped the command, which does
-    not go on; with its own exit code if only the last of the output was not read. Where the output
-    cannot be written, as on a full disk, it ends with 1 and says so.
-    """
-    code: int | None = None
-    try:
-        code = run(sys.argv[1:])
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _drop(sys.stdout, sys.stderr)
-        if code is None:
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGPIPE)
-            code = 128 + signal.SIGPIPE  # its caller has blocked the signal
-    except OSError as error:
-        if error.errno not in _UNWRITABLE:
-            raise
-        code = 1
-        _drop(sys.stdout)
-        with suppress(OSError):
-            program = os.path.basename(sys.argv[0])
-            print(f"{program}: Error: cannot write the output: {error.strerror}", file=sys.stderr)
-    sys.exit(code)
-
-
-def _drop(*streams: TextIO) -> None:
-    """Write to nowhere from now on; Python flushes at the end, too."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in streams:
-        os.dup2(nowhere, stream.fileno())

@@ -33,7 +33,6 @@ from gateway.admin.cli.commands import (
     properties_of,
     request,
     run_program,
-    run_to_the_end,
 )
 from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.definition_commands import DEFINITION_COMMANDS
@@ -41,6 +40,7 @@ from gateway.admin.cli.help_texts import BRIDGES_LONG, BRIDGES_SHORT
 from gateway.admin.cli.render import table
 from gateway.admin.cli.why import WHY_LINK
 from gateway.admin.left_behind import left_behind
+from gateway.instance.command_end import run_to_the_end
 from gateway.instance.levels import ALIASES, LEVELS
 from gateway.instance.problems import counted
 

@@ -28,7 +28,6 @@ from gateway.admin.cli.commands import (
     properties_of,
     request,
     run_program,
-    run_to_the_end,
 )
 from gateway.admin.cli.completion import Vocabulary, completion_commands
 from gateway.admin.cli.connection_commands import CONNECTION_COMMANDS, which_connection
@@ -41,6 +40,7 @@ from gateway.admin.cli.message_commands import MESSAGE_COMMANDS
 from gateway.admin.cli.render import listed, table
 from gateway.admin.cli.why import WHY
 from gateway.broker.properties.pause import TYPES as PAUSES
+from gateway.instance.command_end import run_to_the_end
 
 PROGRAM: Final = "imqcmd"
 _TYPES: Final = {"q": "queue", "queue": "queue", "t": "topic", "topic": "topic"}

@@ -35,6 +35,7 @@ from gateway.broker.security.users import (
     read_users,
 )
 from gateway.instance import passfile
+from gateway.instance.command_end import run_to_the_end
 from gateway.instance.command_line import (
     PATH,
     C,
@@ -296,7 +297,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    run_to_the_end(run)
 
 
 def _is_new(layout: Layout) -> bool:

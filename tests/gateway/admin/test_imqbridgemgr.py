@@ -896,41 +896,6 @@ def test_as_a_process(live: Live) -> None:
     assert child("list", "bridge", "-bn", "nope", *live.options).returncode == 1
 
 
-@pytest.mark.parametrize("module", ["imqbridgemgr", "imqcmd"])
-@pytest.mark.parametrize(
-    ("unbuffered", "blocked", "code"),
-    [
-        ("", set(), 0),
-        ("1", set(), -signal.SIGPIPE),
-        ("1", {signal.SIGPIPE}, 128 + signal.SIGPIPE),
-    ],
-)
-def test_nobody_reads_on(
-    module: str, unbuffered: str, blocked: set[signal.Signals], code: int
-) -> None:
-    """Nothing reads its output; behind ``head`` that is so later.
-
-    :param blocked: signals that its caller has blocked, which it inherits.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(
-        [sys.executable, "-m", f"gateway.admin.cli.{module}", "-h"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    os.close(writing)
-    # At the end of the command all has been done; in its middle not.
-    assert (done.returncode, done.stderr) == (code, "")
-
-
 def test_in_a_script_a_password_must_be_in_a_passfile(
     live: Live, tmp_path: Path, capsys: pytest.CaptureFixture[str], answers: Callable[[str], None]
 ) -> None:

@@ -1,0 +1,71 @@
+"""How commands end whose output nothing reads, as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from tests.gateway_process import ROOT
+
+pytestmark = pytest.mark.process
+
+COMMANDS: Final = {
+    "imqcmd": ("-m", "gateway.admin.cli.imqcmd", "-h"),
+    "imqbridgemgr": ("-m", "gateway.admin.cli.imqbridgemgr", "-h"),
+    "imqusermgr": ("-m", "gateway.broker.security.usermgr", "--help"),
+    "imqdbmgr": ("-m", "gateway.dbmgr", "--help"),
+    "stomp-gateway": ("-c", "from gateway.command import main; main()", "--help"),
+}
+#: It was stopped by the signal.
+STOPPED: Final = -signal.SIGPIPE
+
+
+@pytest.mark.parametrize(
+    ("name", "unbuffered", "code"),
+    [
+        *((name, "1", STOPPED) for name in COMMANDS),
+        # At the end of the command all has been done; in its middle not.
+        ("imqcmd", "", 0),
+        ("stomp-gateway", "", 0),
+        # These write each text at once.
+        ("imqusermgr", "", STOPPED),
+    ],
+)
+def test_nothing_reads_on(name: str, unbuffered: str, code: int) -> None:
+    assert _unread(name, unbuffered) == (code, "")
+
+
+@pytest.mark.parametrize("name", ["imqcmd", "imqusermgr"])
+def test_a_caller_that_blocks_the_signal_sees_the_same_in_the_exit_code(name: str) -> None:
+    """The command inherits the signals that its caller has blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
+    try:
+        assert _unread(name, "1") == (128 + signal.SIGPIPE, "")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _unread(name: str, unbuffered: str) -> tuple[int, str]:
+    """Run a command; behind ``head`` its output goes unread later.
+
+    :returns: its exit status and standard error.
+    """
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, *COMMANDS[name]],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+    return done.returncode, done.stderr
