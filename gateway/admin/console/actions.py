@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -122,6 +123,8 @@ class Asked:
     :param address: of the admin service, as the browser knows it: a scheme, a host and a port.
     :param foreseen: what it would do, a sentence.
     :param outcome: what came of it, a sentence; "" before it is done.
+    :param failed: whether it was refused.
+    :param status: HTTP's, of the page that shows it.
     :param answer: what the route answered, to the action or to a trial.
     """
 
@@ -131,6 +134,7 @@ class Asked:
     foreseen: str = ""
     outcome: str = ""
     failed: bool = False
+    status: HTTPStatus = HTTPStatus.OK
     answer: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -159,6 +163,17 @@ class Asked:
         """
         if self.action.subject is not None:
             await self.action.subject(routes, asked, self.given)
+
+    async def missing(self, routes: Routes, asked: AdminRequest) -> Refused | None:
+        """Return why it cannot be done where what it is about is not there; None if it is."""
+        try:
+            await self.find(routes, asked)
+        except Exception as error:
+            refused = refusal(error)
+            if refused is None:
+                raise
+            return refused
+        return None
 
     @property
     def back(self) -> str:
@@ -220,6 +235,8 @@ async def audited(
         outcome = await plan.do(routes, asked)
     except Exception as error:
         refused = refusal(error)
+        if refused is not None and (missing := await plan.missing(routes, asked)) is not None:
+            refused, plan.status = missing, missing.status
         log.info(
             _REFUSED,
             user=user,

@@ -296,6 +296,7 @@ class Console:
         plan = self._planned(request, session, action, asked, doing)
         if doing:
             plan.outcome = await audited(self._log, session.user, host, plan, self._routes, asked)
+            request.setResponseCode(plan.status.value)
         else:
             await plan.find(self._routes, asked)
             if action.dry_run and (method == "POST" or plan.is_complete):
@@ -334,6 +335,7 @@ class Console:
             await plan.find(self._routes, asked)
         host = peer_host(request.getClientAddress())
         shown = await editor(self._log, host, plan, self._routes, asked)
+        request.setResponseCode(plan.status.value)
         self._show(request, session, "edit.html", shown)
 
     # --- log-in

@@ -123,6 +123,12 @@
       dialog.showModal();
     }
   });
+  // A dialog's own answer is shown in it, whatever the status.
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.target.id !== "asked" || !event.detail.serverResponse.startsWith('<div class="asked"')) return;
+    event.detail.shouldSwap = true;
+    event.detail.isError = false;
+  });
   document.body.addEventListener("htmx:responseError", (event) => {
     // What refuses is a page.
     const page = new DOMParser().parseFromString(event.detail.xhr.responseText, "text/html");

@@ -128,6 +128,17 @@ def test_a_destination_is_made_paused_limited_and_destroyed(pages: Pages, served
     pages.browser.until("location.pathname === '/console/destinations'")
 
 
+def test_a_dialog_says_what_is_gone_meanwhile(pages: Pages, served: Served) -> None:
+    sent(served, "going", "x")
+    pages.go("/console/destination?type=queue&name=going")
+    pages.follow("Destroy")
+    pages.browser.until("document.querySelector('dialog').open")
+    assert Operator(served, "otto").send("act/destroy", type="queue", name="going").status == 200
+    pages.confirm()
+    pages.until_text("there is no queue 'going'", "dialog")
+    pages.close_dialog()
+
+
 def test_names_of_clients_are_only_text(pages: Pages, served: Served) -> None:
     with client(served, **{"client-id": EVIL}) as sender:
         sender.put(f"/queue/{EVIL}", "x")

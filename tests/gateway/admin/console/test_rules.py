@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 from twisted.internet.task import Clock
@@ -29,6 +31,68 @@ from tests.on_reactor import on_reactor
 pytestmark = pytest.mark.process
 
 PURGE = {"type": "queue", "name": "rules"}
+#: What is not there or cannot be: the status, the words of the answer, and the actions about it.
+MISSING = [
+    (
+        400,
+        "&#39;x&#39; is no type of a destination; expected queue or topic",
+        [f"{word}?type=x&name=y" for word in ("purge", "pause", "resume", "limits", "destroy")],
+    ),
+    (
+        404,
+        "there is no queue &#39;nowhere&#39;",
+        [
+            *(
+                f"{word}?type=queue&name=nowhere"
+                for word in ("purge", "pause", "resume", "limits", "destroy")
+            ),
+            *(f"{word}-msg?name=nowhere&limit=1" for word in ("move", "copy", "replay")),
+            "delete-msg?name=nowhere&limit=1",
+            "look-body?name=nowhere&id=1",
+        ],
+    ),
+    (
+        404,
+        "no message 1 waits in queue &#39;mq.sys.dmq&#39;",
+        [
+            *(f"{word}-msg?name=mq.sys.dmq&id=1" for word in ("move", "copy", "replay")),
+            "delete-msg?name=mq.sys.dmq&id=1",
+            "look-body?name=mq.sys.dmq&id=1",
+        ],
+    ),
+    (
+        404,
+        "no bridge nowhere",
+        [
+            *(f"{word}-bridge?bridge=nowhere" for word in ("start", "stop", "pause", "resume")),
+            *(f"{word}-link?bridge=nowhere&link=l" for word in ("start", "stop")),
+            *(f"{word}-transaction?bridge=nowhere&id=1" for word in ("commit", "forget")),
+        ],
+    ),
+    (404, "there is no link l in bridge stomp", ["pause-link?bridge=stomp&link=l"]),
+    (
+        404,
+        "there is no prepared branch 1.ab.cd",
+        [f"{word}-txn?xid=1.ab.cd" for word in ("commit", "rollback", "forget")],
+    ),
+    (
+        404,
+        "there is no connection 999999",
+        ["destroy-connection?id=999999", "trace-client?connection=999999"],
+    ),
+    (404, "there is no trace 999999", ["stop-trace?id=999999"]),
+    (
+        404,
+        "there is no user &#39;absent&#39;",
+        [
+            f"{word}?name=absent"
+            for word in (
+                *("user-password", "user-groups", "delete-user", "activate-user"),
+                *("deactivate-user", "confine-user", "release-user"),
+            )
+        ],
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -145,68 +209,8 @@ def test_a_viewer_changes_nothing_in_the_console(served: Served) -> None:
 
 @pytest.mark.parametrize(
     ("status", "text", "paths"),
-    [
-        (
-            400,
-            "&#39;x&#39; is no type of a destination; expected queue or topic",
-            [f"{word}?type=x&name=y" for word in ("purge", "pause", "resume", "limits", "destroy")],
-        ),
-        (
-            404,
-            "there is no queue &#39;nowhere&#39;",
-            [
-                *(
-                    f"{word}?type=queue&name=nowhere"
-                    for word in ("purge", "pause", "resume", "limits", "destroy")
-                ),
-                *(f"{word}-msg?name=nowhere&limit=1" for word in ("move", "copy", "replay")),
-                "delete-msg?name=nowhere&limit=1",
-                "look-body?name=nowhere&id=1",
-                "trace-destination?destination=queue:nowhere",
-            ],
-        ),
-        (
-            404,
-            "no message 1 waits in queue &#39;mq.sys.dmq&#39;",
-            [
-                *(f"{word}-msg?name=mq.sys.dmq&id=1" for word in ("move", "copy", "replay")),
-                "delete-msg?name=mq.sys.dmq&id=1",
-                "look-body?name=mq.sys.dmq&id=1",
-            ],
-        ),
-        (
-            404,
-            "no bridge nowhere",
-            [
-                *(f"{word}-bridge?bridge=nowhere" for word in ("start", "stop", "pause", "resume")),
-                *(f"{word}-link?bridge=nowhere&link=l" for word in ("start", "stop")),
-                *(f"{word}-transaction?bridge=nowhere&id=1" for word in ("commit", "forget")),
-            ],
-        ),
-        (404, "there is no link l in bridge stomp", ["pause-link?bridge=stomp&link=l"]),
-        (
-            404,
-            "there is no prepared branch 1.ab.cd",
-            [f"{word}-txn?xid=1.ab.cd" for word in ("commit", "rollback", "forget")],
-        ),
-        (
-            404,
-            "there is no connection 999999",
-            ["destroy-connection?id=999999", "trace-client?connection=999999"],
-        ),
-        (404, "there is no trace 999999", ["stop-trace?id=999999"]),
-        (
-            404,
-            "there is no user &#39;absent&#39;",
-            [
-                f"{word}?name=absent"
-                for word in (
-                    *("user-password", "user-groups", "delete-user", "activate-user"),
-                    *("deactivate-user", "confine-user", "release-user"),
-                )
-            ],
-        ),
-    ],
+    # What is not there yet may be traced, but is not offered.
+    [*MISSING, (404, MISSING[1][1], ["trace-destination?destination=queue:nowhere"])],
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_nothing_is_asked_about_what_is_not_there(
@@ -217,6 +221,33 @@ def test_nothing_is_asked_about_what_is_not_there(
         reply = served.ask(f"/console/act/{path}", cookie=cookie)
         assert (reply.status, text in reply.text) == (status, True), path
         assert '<form method="post" action="/console/act/' not in reply.text
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "paths"),
+    MISSING,
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_is_to_be_done_to_what_is_not_there_is_refused_alike(
+    served: Served, status: int, text: str, paths: list[str]
+) -> None:
+    cookie = served.log_in("admin")
+    token = served.token(cookie)
+    for path in paths:
+        action, _, query = path.partition("?")
+        given = dict(parse_qsl(query))
+        reply = served.ask(f"/console/act/{action}", {**given, "csrf": token}, cookie=cookie)
+        assert (reply.status, text in reply.text) == (status, True), path
+        last = served.log().rpartition(f"audit: admin from {HOST} ")[2].partition("\n")[0]
+        assert last.startswith("was refused in the console: "), path
+        assert html.unescape(text) in last, path
+
+
+def test_the_editor_of_a_message_that_is_gone_answers_so(served: Served) -> None:
+    cookie = served.log_in("admin")
+    form = {"name": "mq.sys.dmq", "id": "1", "csrf": served.token(cookie)}
+    reply = served.ask("/console/edit", form, cookie=cookie)
+    assert (reply.status, "no message 1 waits in queue" in reply.text) == (404, True)
 
 
 def test_each_action_about_something_looks_for_it() -> None:
