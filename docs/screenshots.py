@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from PIL import Image
 
+from benchmarks.process import end_with_parent
 from tests.chromium import Browser, browser
 from tests.gateway.admin.console.serving import SHOP, Pages, Served, client, serving
 from tests.gateway.admin.test_transactions import DOUBT, prepare
@@ -216,16 +217,21 @@ def report(served: Served, folder: Path) -> Path:
     """End a gateway, and return the report of its messages' journeys."""
     served.gateway.signal(signal.SIGTERM)
     served.gateway.wait()
+    pipeline("journeys", served.gateway.directory / "journal", "--report", folder)
+    return folder / f"{REPORT}.html"
+
+
+def pipeline(*arguments: str | Path) -> None:
+    """Run a job of the pipeline, which ends with this process, however that ends."""
     program = "import sys; from pipeline.command import main; sys.exit(main())"
-    command = ("-c", program, "journeys", served.gateway.directory / "journal")
     subprocess.run(
-        [sys.executable, *command, "--report", folder],
+        [sys.executable, "-c", program, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         check=True,
         stdout=subprocess.DEVNULL,
+        preexec_fn=end_with_parent,
     )
-    return folder / f"{REPORT}.html"
 
 
 def main(wanted: Sequence[str]) -> None:
@@ -249,4 +255,6 @@ def main(wanted: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    # Ends what was started, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     main(sys.argv[1:] or [*VIEWS, REPORT])

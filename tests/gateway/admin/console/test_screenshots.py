@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.chromium import browser
+from tests.crash.waiting import until
 from tests.gateway.admin.console.serving import Pages
+from tests.gateway_process import PATIENCE, ROOT
 from tests.scripts import script
 
 pytestmark = pytest.mark.process
@@ -44,3 +49,20 @@ def test_each_picture_is_there_in_both_themes_and_is_small() -> None:
     sizes = {path.stem: path.stat().st_size for path in screenshots.FOLDER.glob("*.png")}
     assert set(sizes) == names
     assert max(sizes.values()) < 100_000
+
+
+def test_a_job_of_the_pipeline_ends_with_the_script_however_that_ends(tmp_path: Path) -> None:
+    run = f"from tests.scripts import script; script('screenshots').pipeline('journeys', {str(tmp_path)!r})"
+    errors = tmp_path / "errors"
+    with errors.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-c", run], cwd=ROOT, stderr=file)
+
+    def job() -> psutil.Process | None:
+        children = psutil.Process(process.pid).children()
+        return next((each for each in children if "journeys" in each.cmdline()), None)
+
+    found = until(job, "no job was started")
+    process.kill()
+    process.wait()
+    found.wait(PATIENCE)
+    assert errors.read_text() == "", "it has come to its own end"
