@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 COMMAND: Final = "chromium"
-_SECONDS: Final = 15
+#: How long the browser may take to answer, in seconds. A busy machine may need many of them.
+_SECONDS: Final = 60
 _ARGUMENTS: Final = (
     "--headless=new",
     "--disable-gpu",
@@ -77,6 +78,14 @@ class Browser:
         self.console: list[str] = []
         #: The addresses that it asked for, but the page itself.
         self.requests: list[str] = []
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self) -> None:
+        """Have a page, and hear what happens in it."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)[
             "sessionId"

@@ -64,7 +64,7 @@ def post(
 def _ask(
     port: int, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
 ) -> Reply:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request(method, path, body, dict(headers))
         response = connection.getresponse()

@@ -30,7 +30,7 @@ from gateway.admin.service.settings import AdminOptions
 from gateway.instance import logs
 from gateway.instance.portmapper import PortMapper
 from gateway.messaging.errors import AuthenticationFailed, ProviderUnavailable
-from tests.gateway.admin.asking import ADMIN, ask, basic, post
+from tests.gateway.admin.asking import ADMIN, Reply, ask, basic, post
 from tests.gateway_process import Certificates
 from tests.logged import recording
 from tests.on_reactor import on_reactor
@@ -572,8 +572,11 @@ async def test_a_request_too_many_is_told_so_and_when_to_come_again(
     slow = Slow()
     admin = AdminService(reactor, OPTIONS, [slow])
     await admin.start()
-    under_way = [ask(admin.port, "GET", "/v1/slow") for _ in range(3)]
-    await _until(lambda: len(slow.asked) == 3)
+    under_way: list[Deferred[Reply]] = []
+    while len(under_way) < 3:
+        # One after the other: which of several threads is the first to ask is not known.
+        under_way.append(ask(admin.port, "GET", "/v1/slow"))
+        await _until(lambda: len(slow.asked) == len(under_way))
     refused = await ask(admin.port, "GET", "/v1")
     assert (refused.status, refused.error[0]) == (503, "busy")
     assert "3 requests and open pages are under way" in refused.error[1]
