@@ -58,7 +58,7 @@ from gateway.instance.listening import cannot_listen, server_endpoint
 from gateway.instance.logs import Logs, open_logs, set_levels
 from gateway.instance.memory import host_memory
 from gateway.instance.memory.budget import MemoryBudget
-from gateway.instance.memory.host_memory import Trimming, malloc_trim
+from gateway.instance.memory.freed import Trimming, malloc_trim
 from gateway.instance.portmapper import SERVICE, port_mapper
 from gateway.instance.signals import Signals
 from gateway.instance.systemd import Supervised

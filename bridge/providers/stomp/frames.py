@@ -178,12 +178,21 @@ class FrameReader:
                 headers = {_unescape(name): _unescape(value) for name, value in headers.items()}
             yield Received(frame.command, headers, frame.body, frame.head)
         if wrong is not None:
-            raise wrong
+            try:
+                raise wrong
+            finally:
+                # Its traceback has this call, with the last frame: a reference cycle, which the
+                # collector may not visit for long.
+                del wrong
         line, end, _ = self._parser.head.partition(b"\n")
         if (end or len(line) == _LONGEST) and line.strip(b"\r") not in _COMMANDS:
             # Do not wait for a header block that cannot complete.
             raise MalformedFrames(f"{line!r} is not a command")
         self._parser.check()
+
+    def forget(self) -> None:
+        """Drop the frames that were not read, and what is no whole frame yet."""
+        self._parser.reset()
 
 
 def _unescape(text: str) -> str:

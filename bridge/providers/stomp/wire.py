@@ -436,6 +436,9 @@ class Wire(Protocol):
                 call.cancel()
         self.ended = error
         self._parts = []
+        # Wire, transport and connector are a reference cycle, which the collector may not visit for
+        # long.
+        self._reader.forget()
         self._abort()
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():

@@ -5,11 +5,13 @@ goes.
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable
+from itertools import pairwise
 
 from twisted.internet.task import Clock
 
-from gateway.instance.memory.host_memory import Trimming, malloc_trim
+from gateway.instance.memory.freed import Trimming, malloc_trim, own_bytes
 
 _MIB = 1024 * 1024
 
@@ -27,9 +29,14 @@ class Process:
     def __init__(self) -> None:
         self.reactor = Reactor()
         self.held = 0
+        #: What it has of the system, besides what is held.
+        self.beyond = 0
         self.trims: list[float] = []
         self.trimming = Trimming(
-            self.reactor, lambda: self.held, lambda: self.trims.append(self.reactor.seconds())
+            self.reactor,
+            lambda: self.held,
+            lambda: self.trims.append(self.reactor.seconds()),
+            lambda: self.held + self.beyond,
         )
         self.trimming.start()
         self.hold(0, seconds=10)
@@ -87,6 +94,37 @@ def test_what_comes_and_goes_is_trimmed_every_other_second_at_most() -> None:
     assert 10 < len(process.trims) <= 90 / 2
 
 
+def test_what_is_not_counted_is_trimmed_once_it_stands_still() -> None:
+    process = Process()
+    for mebibytes in range(10, 110, 10):
+        process.beyond = mebibytes * _MIB
+        process.hold(0)
+    assert not process.trims
+    process.hold(0, seconds=3)
+    assert len(process.trims) == 1
+    # Now it has been given back.
+    process.beyond = 5 * _MIB
+    process.hold(0, seconds=600)
+    assert len(process.trims) == 1
+
+
+def test_what_is_in_use_is_trimmed_ever_more_rarely() -> None:
+    process = Process()
+    process.beyond = 100 * _MIB
+    process.hold(0, seconds=3600)
+    pauses = [after - before for before, after in pairwise(process.trims)]
+    assert pauses[:4] == [4, 8, 16, 32]
+    assert set(pauses[4:]) == {60}
+
+
+def test_little_that_is_not_counted_is_not_trimmed() -> None:
+    process = Process()
+    process.beyond = 60 * _MIB
+    process.hold(0, seconds=600)
+    process.hold(1000, seconds=600)
+    assert not process.trims
+
+
 def test_it_stops() -> None:
     process = Process()
     process.trimming.stop()
@@ -108,3 +146,10 @@ def test_the_c_library_is_asked() -> None:
     assert trim is not None or "glibc" not in platform.libc_ver()[0]
     if trim is not None:
         assert trim() in (0, 1)
+
+
+def test_the_system_is_asked_what_the_process_has() -> None:
+    before = own_bytes()
+    octets = b"x" * (50 * _MIB)
+    assert own_bytes() - before > 40 * _MIB or sys.platform != "linux"
+    del octets
