@@ -222,7 +222,7 @@ def report(served: Served, folder: Path) -> Path:
 
 
 def pipeline(*arguments: str | Path) -> None:
-    """Run a job of the pipeline, which ends with this process, however that ends."""
+    """Run a job of the pipeline, which ends with this process."""
     program = "import sys; from pipeline.command import main; sys.exit(main())"
     subprocess.run(
         [sys.executable, "-c", program, *arguments],

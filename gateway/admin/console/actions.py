@@ -165,7 +165,7 @@ class Asked:
             await self.action.subject(routes, asked, self.given)
 
     async def missing(self, routes: Routes, asked: AdminRequest) -> Refused | None:
-        """Return why it cannot be done where what it is about is not there; None if it is."""
+        """Return why what it is about cannot be found; None if it is there."""
         try:
             await self.find(routes, asked)
         except Exception as error:

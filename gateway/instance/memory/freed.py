@@ -35,7 +35,7 @@ _LITTLE: Final = 8 * 1024 * 1024
 #: What the process has beyond what is counted is given back after that many looks at which it did
 #: not change. It may be in use, so the pauses grow, up to this many seconds.
 _STILL: Final = 3
-_LONGEST_PAUSE_S: Final = 60.0
+_LONGEST_PAUSE_S: Final = 600.0
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 

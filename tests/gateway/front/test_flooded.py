@@ -1,4 +1,4 @@
-"""A STOMP broker floods the gateway in front of it: the memory goes back to the system.
+"""What a STOMP broker floods the gateway with goes back to the system.
 
 The gateway is a process of its own, and what it has is seen from outside.
 """

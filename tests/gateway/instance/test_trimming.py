@@ -111,10 +111,10 @@ def test_what_is_not_counted_is_trimmed_once_it_stands_still() -> None:
 def test_what_is_in_use_is_trimmed_ever_more_rarely() -> None:
     process = Process()
     process.beyond = 100 * _MIB
-    process.hold(0, seconds=3600)
+    process.hold(0, seconds=7200)
     pauses = [after - before for before, after in pairwise(process.trims)]
-    assert pauses[:4] == [4, 8, 16, 32]
-    assert set(pauses[4:]) == {60}
+    assert pauses[:8] == [4, 8, 16, 32, 64, 128, 256, 512]
+    assert set(pauses[8:]) == {600}
 
 
 def test_little_that_is_not_counted_is_not_trimmed() -> None:
