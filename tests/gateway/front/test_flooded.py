@@ -99,7 +99,7 @@ def test_what_a_broker_floods_with_goes_back_to_the_system(tmp_path: Path, answe
     factory = behind.Factory("there", f"stomp://{HOST}:{broker.port}", "guest", properties)
     with behind.in_front_of(tmp_path, factory) as gateway:
         process = psutil.Process(gateway.pid)
-        before = process.memory_info().rss
+        before: int = process.memory_info().rss
 
         def taken() -> int:
             return int(process.memory_info().rss) - before
