@@ -34,6 +34,8 @@ EACH: Final = 160
 #: The properties that name a message's group, and number it there (JMS 1.1, section 3.5.9).
 GROUP_ID: Final = "JMSXGroupID"
 GROUP_SEQUENCE: Final = "JMSXGroupSeq"
+#: The property by which clients of Artemis give the key of a message.
+LAST_VALUE: Final = "_AMQ_LVQ_NAME"
 #: Of a delivery: it is the first of its group for this consumer, as ActiveMQ says it.
 FIRST_FOR_CONSUMER: Final = "JMSXGroupFirstForConsumer"
 _NEGATIVE_SEQUENCE: Final = b"JMSXGroupSeq:-"

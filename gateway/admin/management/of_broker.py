@@ -25,6 +25,7 @@ from gateway.admin.service.requests import Refused
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.operator.views import BrokerView, ConnectionView, DestinationView
 from gateway.messaging.destination import Queue
+from gateway.messaging.message import LAST_VALUE
 from gateway.stomp.destinations import MANAGEMENT
 from gateway.stomp.profiles import ANYCAST, MULTICAST
 
@@ -38,6 +39,8 @@ _CONFIGURED: Final = (
     "routing-type",
     "durable",
     "max-consumers",
+    "last-value",
+    "last-value-key",
     "filter-string",
 )
 
@@ -180,8 +183,18 @@ async def _create_queue(asking: Asking, broker: BrokerView, given: Given) -> obj
         if not isinstance(most, int) or isinstance(most, bool):
             raise Refused("max-consumers is no whole number", "bad_request")
         properties["maxNumActiveConsumers"] = str(most)
+    if key := _last_value_key(said):
+        properties["lastValueKey"] = key
     await asking.act("POST", "/v1/destinations", type="queue", name=name, properties=properties)
     return None
+
+
+def _last_value_key(said: Given) -> str:
+    """Return by which property a queue keeps the last messages; "" for all."""
+    last = said.get("last-value")
+    if last is not None and not isinstance(last, bool):
+        raise Refused("last-value is neither true nor false", "bad_request")
+    return _text(said, "last-value-key") or (LAST_VALUE if last else "")
 
 
 async def _deploy_queue(asking: Asking, broker: BrokerView, given: Given) -> object:

@@ -104,6 +104,8 @@ _ATTRIBUTES: Final[Mapping[str, Any]] = {
     "ConsumerCount": lambda asking, queue: queue.consumers,
     "MaxConsumers": lambda asking, queue: queue.properties["maxNumActiveConsumers"],
     "Paused": lambda asking, queue: is_paused(queue),
+    "LastValue": lambda asking, queue: bool(queue.properties["lastValueKey"]),
+    "LastValueKey": lambda asking, queue: queue.properties["lastValueKey"] or None,
     "DeadLetterAddress": lambda asking, queue: _dead(queue, DEAD),
     "ExpiryAddress": lambda asking, queue: _dead(queue, _EXPIRED),
     "FirstMessageAge": lambda asking, queue: (

@@ -32,15 +32,13 @@ from gateway.journal.journal import JournalStanding
 from gateway.journal.schema import Level, Step
 from gateway.messaging.dead import DMQ
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.message import Message
+from gateway.messaging.message import LAST_VALUE, Message
 
-#: By this property clients of Artemis say the key of a message.
-_LAST_VALUE: Final = "_AMQ_LVQ_NAME"
 #: Names of properties by which other brokers do something, what, and what to do instead.
 UNUSED: Final = {
-    _LAST_VALUE: (
+    LAST_VALUE: (
         "a queue keeps the last message of a value",
-        "Have an administrator give the queue that property: imqcmd update dst -o lastValueKey=_AMQ_LVQ_NAME.",
+        f"Have an administrator give the queue that property: imqcmd update dst -o lastValueKey={LAST_VALUE}.",
     ),
     "x-delay": (
         "a message is delivered at a later time",

@@ -383,6 +383,23 @@ def test_queues_and_addresses_are_made_and_destroyed(otto: Asker, name: str) -> 
     assert "createQueue" in otto.refused("broker", "createAddress", name, "ANYCAST")
 
 
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [({"last-value": True}, "_AMQ_LVQ_NAME"), ({"last-value-key": "symbol"}, "symbol"), ({}, None)],
+)
+def test_last_value_queues_are_made(
+    otto: Asker, name: str, given: dict[str, object], key: str | None
+) -> None:
+    assert otto.do("broker", "createQueue", json.dumps({"name": name, **given})) is None
+    resource = f"queue.{name}"
+    assert otto.get(resource, "LastValueKey") == key
+    assert otto.get(resource, "LastValue") is (key is not None)
+    otto.client.put(f"/queue/{name}", "1", "2", **{key or "symbol": "a"})
+    assert otto.get(resource, "MessageCount") == (2 if key is None else 1)
+    refused = otto.refused("broker", "createQueue", json.dumps({"name": "x", "last-value": "yes"}))
+    assert "last-value" in refused
+
+
 def test_a_connection_is_ended(join: Join, otto: Asker) -> None:
     victim = join("nora")
     rows = json.loads(otto.do("broker", "listConnectionsAsJSON"))
@@ -611,7 +628,7 @@ def test_a_client_that_goes_at_once_has_it_done(join: Join, otto: Asker, name: s
         ("broker", "createQueue", '["[]"]', "no JSON object"),
         ("broker", "createQueue", '["{"]', "no JSON"),
         ("broker", "createQueue", '["{\\"name\\": 1}"]', "name is no text"),
-        ("broker", "createQueue", '["{\\"last-value\\": true}"]', "last-value"),
+        ("broker", "createQueue", '["{\\"ring-size\\": 5}"]', "ring-size"),
         ("broker", "createQueue", '["", ""]', "no name"),
         ("broker", "createQueue", '["a.>", "a.>"]', "a.>"),
         ("broker", "createQueue", '["\\ud800", "\\ud800"]', "no JSON"),
