@@ -50,7 +50,7 @@ _OTHERS: Final = (
     "JMSXDeliveryCount",
     "JMSXUserID",
 )
-#: What these are called in STOMP, where a rule sets a property of that name.
+#: What these are called in STOMP, where a rule changes a property of that name.
 _IN_STOMP: Final = {
     "priority": PRIORITY,
     "persistent": DELIVERY_MODE,
@@ -179,10 +179,6 @@ def _when(element: Element, report: Report) -> str | None:
 
 def _setting(element: Element, report: Report) -> SetHeader:
     name, given = _name(element, "name", report), element.attributes
-    if name in _IN_STOMP:
-        report.warn(
-            element, "name", f"{_IN_STOMP[name]}, unless another header called {name} is meant"
-        )
     value, source, type = given.get("value"), given.get("from"), given.get("type", _STRING)
     if (value is None) == (source is None):
         report.add(element, "value" if source is None else "from", "one of value and from")
@@ -243,6 +239,10 @@ def _name(element: Element, attribute: str, report: Report) -> str:
         )
     elif not _is_header(whole) and not (removed and name == ANY):
         report.add(element, attribute, _HEADER)
+    elif _IN_STOMP.get(name) in settable:
+        report.warn(
+            element, attribute, f"{_IN_STOMP[name]}, unless another header called {name} is meant"
+        )
     return name
 
 

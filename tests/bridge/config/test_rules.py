@@ -94,6 +94,15 @@ def test_a_rule_that_sends_back_to_the_source_is_warned_of() -> None:
 def test_a_name_as_stomp_has_it_is_warned_of() -> None:
     [warning] = told(ruled('<rule><set name="priority" value="9"/></rule>'))
     assert "JMSPriority, unless another header called priority is meant" in warning
+    for change in (
+        '<remove name="correlation-id"/>',
+        '<rename name="correlation-id" to="order"/>',
+        '<rename name="order" to="correlation-id"/>',
+    ):
+        [warning] = told(ruled(f"<rule>{change}</rule>"))
+        assert "JMSCorrelationID, unless another header" in warning
+    # That cannot be removed under its name in JMS, either.
+    assert told(ruled('<rule><remove name="priority"/></rule>')) == []
 
 
 @pytest.mark.parametrize(
