@@ -572,6 +572,30 @@ def test_copies_of_a_virtual_topic(scene: Scene) -> None:
     assert scene.run(f"imqcmd why msg -id {original}").count("NO_SUBSCRIPTION") == 0
 
 
+def test_a_queue_of_a_virtual_topic_that_holds_its_senders(scene: Scene) -> None:
+    topic = f"VirtualTopic.{name()}"
+    queue = f"Consumer.a.{topic}"
+    limit = "-o maxNumMsgs=1 -o limitBehavior=FLOW_CONTROL"
+    scene.run(f"imqcmd create dst -t q -n {queue} {limit}")
+    with scene.client() as client:
+        client.send("SEND", {"destination": f"/topic/{topic}"}, "1")
+        cause = scene.topic(topic, "FLOW_CONTROL")
+        assert queue in cause["sentence"]
+        scene.run(cause["command"])
+        client.sync()
+        scene.run(f"imqcmd update dst -t q -n {queue} -o maxNumMsgs=9")
+        scene.run(f"imqcmd pause dst -t q -n {queue} -pst PRODUCERS")
+        client.send("SEND", {"destination": f"/topic/{topic}"}, "2")
+        cause = scene.topic(topic, "DESTINATION_PAUSED")
+        assert queue in cause["sentence"]
+        scene.run(cause["command"])
+        client.sync()
+    # Who only consumes holds no sender.
+    scene.run(f"imqcmd pause dst -t q -n {queue} -pst CONSUMERS")
+    causes = scene.ask("destination", type="t", name=topic)["causes"]
+    assert [each["kind"] for each in causes] == ["COPIED"]
+
+
 def test_queues_of_an_address(scene: Scene) -> None:
     address = name()
     for queue in "ab":

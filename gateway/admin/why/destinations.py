@@ -33,7 +33,13 @@ from gateway.admin.why.consumers import (
     selector_causes,
 )
 from gateway.admin.why.facts import Facts
-from gateway.admin.why.limits import LATELY_MS, limit_causes, refusal_causes, replaced_causes
+from gateway.admin.why.limits import (
+    LATELY_MS,
+    limit_causes,
+    pause_cause,
+    refusal_causes,
+    replaced_causes,
+)
 from gateway.admin.why.links import link_causes_of, takes_from
 from gateway.admin.why.selectors import Miss, misses, step_of
 from gateway.broker.broker import Broker
@@ -41,6 +47,7 @@ from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
+from gateway.broker.properties.destination_properties import LimitBehavior
 from gateway.broker.properties.pause import Pause
 from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ, DeadReason
@@ -53,6 +60,8 @@ _MOST_SUBSCRIPTIONS = 1000
 _MOST_SELECTORS = 20
 #: Messages of open transactions that are looked at in one step.
 _STEP = 1000
+#: Behaviours at a limit by which a queue of a virtual topic takes no copy.
+_HOLDING = (LimitBehavior.FLOW_CONTROL, LimitBehavior.REJECT_NEWEST)
 
 
 # --- any destination
@@ -82,19 +91,7 @@ def _state_causes(
             command("imqcmd", "list", "dst"),
         )
     if physical.pause:
-        stopped = {
-            Pause.CONSUMERS: "nothing is delivered",
-            Pause.PRODUCERS: "its senders are held back",
-        }.get(physical.pause, "nothing is delivered, and its senders are held back")
-        yield Cause(
-            CauseKind.DESTINATION_PAUSED,
-            f"An administrator has paused {name} ({physical.pause.state}): {stopped}; {counted(physical.count)} {some(physical.count, 'is', 'are')} there.",
-            {"messages": physical.count, "state": physical.pause.state},
-            "Resume it:",
-            command("imqcmd", "resume", "dst", *destination_options(destination)),
-            0,
-            physical.count,
-        )
+        yield pause_cause(physical)
     if physical.scheduled:
         yield Cause(
             CauseKind.SCHEDULED,
@@ -392,6 +389,12 @@ def address_causes(broker: Broker, address: str, what: str = "") -> Iterator[Cau
     if found is None:
         return
     queues = found.queues
+    for queue in queues:
+        # All or none: what holds or refuses a copy does so to the topic's senders.
+        if queue.pause & Pause.PRODUCERS:
+            yield pause_cause(queue)
+        if queue.properties.limit_behavior in _HOLDING:
+            yield from limit_causes(queue)
     most = max(queues, key=lambda queue: queue.count)
     waiting = sum([queue.count for queue in queues])
     each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])
@@ -466,6 +469,12 @@ def _copy_causes(topic: PhysicalTopic) -> Iterator[Cause]:
     queues = topic.copied_to
     if not queues:
         return
+    for queue in queues:
+        # All or none: what holds or refuses a copy does so to the topic's senders.
+        if queue.pause & Pause.PRODUCERS:
+            yield pause_cause(queue)
+        if queue.properties.limit_behavior in _HOLDING:
+            yield from limit_causes(queue)
     most = max(queues, key=lambda queue: queue.count)
     waiting = sum([queue.count for queue in queues])
     each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])

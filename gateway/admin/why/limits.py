@@ -1,4 +1,4 @@
-"""Limits of a destination, what it replaced, and who was refused there."""
+"""Limits and pauses of a destination, what it replaced, and refusals."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.core.refusals import Refusal
 from gateway.broker.properties.destination_properties import LimitBehavior
+from gateway.broker.properties.pause import Pause
 from gateway.messaging.destination import Destination
 
 #: Milliseconds for which a refusal, a death or a message without a subscription is news.
@@ -94,6 +95,23 @@ def limit_causes(physical: PhysicalQueue | PhysicalTopic) -> Iterator[Cause]:
                 0,
                 there,
             )
+
+
+def pause_cause(physical: PhysicalQueue | PhysicalTopic) -> Cause:
+    """Return what the pause of a destination stops."""
+    stopped = {
+        Pause.CONSUMERS: "nothing is delivered",
+        Pause.PRODUCERS: "its senders are held back",
+    }.get(physical.pause, "nothing is delivered, and its senders are held back")
+    return Cause(
+        CauseKind.DESTINATION_PAUSED,
+        f"An administrator has paused {spoken(physical.destination)} ({physical.pause.state}): {stopped}; {counted(physical.count)} {some(physical.count, 'is', 'are')} there.",
+        {"messages": physical.count, "state": physical.pause.state},
+        "Resume it:",
+        command("imqcmd", "resume", "dst", *destination_options(physical.destination)),
+        0,
+        physical.count,
+    )
 
 
 def refusal_causes(
