@@ -83,12 +83,12 @@ class MessageOrders:
 
     async def _move(self, request: AdminRequest) -> dict[str, object]:
         name, chosen, dry_run = _which(request)
-        to = request.needed("to").removeprefix("queue:")
+        to = _queue(request.needed("to"))
         return await self._answer(request, self._messages.move(name, chosen, to, dry_run=dry_run))
 
     async def _copy(self, request: AdminRequest) -> dict[str, object]:
         name, chosen, dry_run = _which(request)
-        to = request.needed("to").removeprefix("queue:")
+        to = _queue(request.needed("to"))
         return await self._answer(request, self._messages.copy(name, chosen, to, dry_run=dry_run))
 
     async def _delete(self, request: AdminRequest) -> dict[str, object]:
@@ -212,6 +212,16 @@ class _Replay:
             to,
             {name: value for name, value in said.items() if not name.startswith(_DEAD)},
         )
+
+
+def _queue(to: str) -> str:
+    """:raises Refused: it means a topic."""
+    if to.startswith("topic:"):
+        raise Refused(
+            f"{to!r} is a topic, and messages are moved and copied to queues; 'queue:{to}' is the queue of that name",
+            "bad_request",
+        )
+    return to.removeprefix("queue:")
 
 
 def _which(request: AdminRequest) -> tuple[str, Chosen, bool]:

@@ -204,6 +204,9 @@ def test_the_limits_of_the_other_queue_count(
     assert len(listed(gateway, name)) == 2
     for wrong in ("mq.sys.none", f"{name}.*", name):
         ordered(gateway, "move", name, limit=1, to=wrong, code=409)
+    for word in ("move", "copy"):
+        # It would be the queue of that name.
+        assert "is a topic" in ordered(gateway, word, name, limit=1, to=f"topic:{name}", code=400)
     assert "colour" in ordered(gateway, "delete", name, selector="colour =", code=400)
     assert connect().left(f"/queue/{name}") == ["d", "e"]
 
