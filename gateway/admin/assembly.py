@@ -75,14 +75,15 @@ from gateway.broker.security.access import AccessRules
 from gateway.broker.security.repositories import Repositories
 from gateway.broker.security.users import ELSEWHERE, Principal
 from gateway.broker.sessions.provider import EmbeddedProvider
-from gateway.configuration import Configuration
+from gateway.configuration import Configuration, reread, settings_now
 from gateway.front.reach import Behind
 from gateway.instance.events import Events
 from gateway.instance.layout import Layout
 from gateway.instance.logs import Logs
 from gateway.instance.memory.budget import MemoryBudget
+from gateway.instance.passfile import PassfileError
 from gateway.instance.portmapper import PortMapper
-from gateway.instance.settings import Settings
+from gateway.instance.settings import Settings, SettingsError
 from gateway.journal.journal import SEGMENT_AGE, Journal
 from gateway.messaging.destination import Destination
 from gateway.messaging.errors import AuthenticationFailed
@@ -444,7 +445,20 @@ def _configured(configuration: Configuration) -> Configured:
         configuration.warnings,
         configuration.passfile,
         configuration.jdbc is None and settings[broker_settings.PERSIST_STORE] != "memory",
+        partial(_refused, configuration),
     )
+
+
+def _refused(configuration: Configuration) -> Sequence[str]:
+    """Return what the next start would refuse of settings and passfile."""
+    try:
+        reread(configuration)
+        settings_now(configuration)
+    except SettingsError as error:
+        return [str(each) for each in error.problems]
+    except PassfileError as error:
+        return [str(error)]
+    return ()
 
 
 def _listener_views(bridges: BridgeServiceManager) -> list[ListenerView]:

@@ -16,6 +16,7 @@ from typing import Final
 from certs.files import CertificateFileError
 from certs.keystore import KeyStore, ending, revoked_in_use
 from gateway.admin.doctor.finding import Finding, Severity
+from gateway.broker.security.access import AccessError, AccessRules
 from gateway.broker.security.passcodes import is_passcode_of
 from gateway.broker.security.users import UsersError, read_users
 from gateway.instance.layout import Layout
@@ -162,12 +163,29 @@ def certificates(layout: Layout, now: datetime | None = None) -> Iterator[Findin
         yield Finding("certificates", Severity.OK, text, f"{count} certificates")
 
 
-def settings(warnings: Iterable[str], file: Path) -> Iterator[Finding]:
+def rules(layout: Layout) -> Iterator[Finding]:
+    """Read the access rules as they are now."""
+    try:
+        AccessRules(layout.access_control).load()
+    except (AccessError, OSError) as error:
+        edit = f"$EDITOR {shlex.quote(str(layout.access_control))}"
+        text = f"the next start and SIGHUP refuse the access rules: {error}"
+        yield Finding("rules", Severity.ERROR, text, "", edit)
+    else:
+        yield Finding("rules", Severity.OK, "the access rules can be read")
+
+
+def settings(warnings: Iterable[str], file: Path, refused: Iterable[str] = ()) -> Iterator[Finding]:
     """Tell of settings that have no effect or another one than was meant.
 
     :param warnings: of reading them.
+    :param refused: what is wrong with them as they are now.
     """
     told = list(warnings)
+    wrong = list(refused)
+    for text in wrong[:_TOLD]:
+        text = f"the next start and SIGHUP refuse this: {text}"
+        yield Finding("settings", Severity.ERROR, text, "", f"$EDITOR {shlex.quote(str(file))}")
     for text in told[:_TOLD]:
         yield Finding("settings", Severity.WARNING, text, "", f"$EDITOR {shlex.quote(str(file))}")
     if len(told) > _TOLD:
@@ -177,7 +195,7 @@ def settings(warnings: Iterable[str], file: Path) -> Iterator[Finding]:
             "there are more such settings, which the log of the last start has",
             str(len(told) - _TOLD),
         )
-    if not told:
+    if not told and not wrong:
         yield Finding("settings", Severity.OK, "all settings are known and supported")
 
 

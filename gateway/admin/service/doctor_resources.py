@@ -59,6 +59,7 @@ class Configured:
     :param warnings: of reading the settings.
     :param passfile: the one of the command line; None for that of the settings.
     :param in_file: whether messages are in a file of this machine.
+    :param refused: reads settings and passfile anew, and tells what is wrong, a sentence each.
     """
 
     layout: Layout
@@ -66,6 +67,7 @@ class Configured:
     warnings: Sequence[str]
     passfile: Path | None
     in_file: bool
+    refused: Callable[[], Sequence[str]]
 
 
 class DoctorResources:
@@ -109,11 +111,13 @@ class DoctorResources:
                 *map(_dead, await served.dead()),
             )
         found += await deferToThreadPool(
-            self._reactor, self._reactor.getThreadPool(), partial(self._files, exposed)
+            self._reactor,
+            self._reactor.getThreadPool(),
+            partial(self._files, exposed, self._configured.refused()),
         )
         return {"findings": sorted(found, key=lambda each: _ORDER[each.severity])}
 
-    def _files(self, exposed: list[str]) -> list[Finding]:
+    def _files(self, exposed: list[str], refused: Sequence[str]) -> list[Finding]:
         """Make the checks that block; on a thread."""
         configured = self._configured
         layout, settings = configured.layout, configured.settings
@@ -127,7 +131,8 @@ class DoctorResources:
             instance.permissions(layout, used),
             instance.passwords(layout, (options.user, options.password), exposed),
             instance.certificates(layout),
-            instance.settings(configured.warnings, layout.settings),
+            instance.rules(layout),
+            instance.settings(configured.warnings, layout.settings, refused),
         ]
         if configured.in_file:
             found.append([machine.sync_time(layout.store)])

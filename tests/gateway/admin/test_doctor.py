@@ -101,6 +101,21 @@ def test_a_gateway_whose_operator_forgot_things(live: Live) -> None:
     assert imqcmd.run([*replay, "-f", *live.options]) == 0
     assert "ok  dead messages: mq.sys.dmq is empty" in doctor(live, code=1)
 
+    # The next start would be refused, of which the running gateway says nothing by itself.
+    etc = live.gateway.directory / "etc"
+    for file, line in (
+        ("accesscontrol.properties", "queue.a.fly.allow.user=*"),
+        ("gateway.properties", "imq.bridge.stomp.listener.web.port=99999"),
+        ("gateway.properties", "imq.no.such=1"),
+    ):
+        before = (etc / file).read_text()
+        (etc / file).write_text(f"{before}{line}\n")
+        shown = doctor(live, code=2)
+        told = next(each for each in shown.splitlines() if each.startswith("ERROR"))
+        assert "the next start and SIGHUP refuse" in told
+        assert f"{file}:" in told
+        (etc / file).write_text(before)
+
     assert imqcmd.run(["pause", "svc", "-n", "stomp", "-f", *live.options]) == 0
     assert "service stomp is PAUSED" in doctor(live, code=1)
     assert imqcmd.run(["resume", "svc", "-n", "stomp", "-f", *live.options]) == 0
