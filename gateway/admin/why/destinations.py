@@ -35,6 +35,7 @@ from gateway.admin.why.consumers import (
 from gateway.admin.why.facts import Facts
 from gateway.admin.why.limits import (
     LATELY_MS,
+    holding_causes,
     limit_causes,
     pause_cause,
     refusal_causes,
@@ -47,7 +48,6 @@ from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.properties.destination_properties import LimitBehavior
 from gateway.broker.properties.pause import Pause
 from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ, DeadReason
@@ -60,8 +60,6 @@ _MOST_SUBSCRIPTIONS = 1000
 _MOST_SELECTORS = 20
 #: Messages of open transactions that are looked at in one step.
 _STEP = 1000
-#: Behaviours at a limit by which a queue of a virtual topic takes no copy.
-_HOLDING = (LimitBehavior.FLOW_CONTROL, LimitBehavior.REJECT_NEWEST)
 
 
 # --- any destination
@@ -391,10 +389,7 @@ def address_causes(broker: Broker, address: str, what: str = "") -> Iterator[Cau
     queues = found.queues
     for queue in queues:
         # All or none: what holds or refuses a copy does so to the topic's senders.
-        if queue.pause & Pause.PRODUCERS:
-            yield pause_cause(queue)
-        if queue.properties.limit_behavior in _HOLDING:
-            yield from limit_causes(queue)
+        yield from holding_causes(queue)
     most = max(queues, key=lambda queue: queue.count)
     waiting = sum([queue.count for queue in queues])
     each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])
@@ -471,10 +466,7 @@ def _copy_causes(topic: PhysicalTopic) -> Iterator[Cause]:
         return
     for queue in queues:
         # All or none: what holds or refuses a copy does so to the topic's senders.
-        if queue.pause & Pause.PRODUCERS:
-            yield pause_cause(queue)
-        if queue.properties.limit_behavior in _HOLDING:
-            yield from limit_causes(queue)
+        yield from holding_causes(queue)
     most = max(queues, key=lambda queue: queue.count)
     waiting = sum([queue.count for queue in queues])
     each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])

@@ -24,6 +24,8 @@ from gateway.messaging.destination import Destination
 
 #: Milliseconds for which a refusal, a death or a message without a subscription is news.
 LATELY_MS = 3_600_000
+#: Behaviours at a limit by which nothing more is taken.
+_HOLDING = (LimitBehavior.FLOW_CONTROL, LimitBehavior.REJECT_NEWEST)
 
 
 def replaced_causes(physical: PhysicalQueue | PhysicalTopic) -> Iterator[Cause]:
@@ -112,6 +114,14 @@ def pause_cause(physical: PhysicalQueue | PhysicalTopic) -> Cause:
         0,
         physical.count,
     )
+
+
+def holding_causes(queue: PhysicalQueue) -> Iterator[Cause]:
+    """Yield why a queue takes nothing from senders now."""
+    if queue.pause & Pause.PRODUCERS:
+        yield pause_cause(queue)
+    if queue.properties.limit_behavior in _HOLDING:
+        yield from limit_causes(queue)
 
 
 def refusal_causes(
