@@ -48,7 +48,6 @@ from gateway.broker.core.delivery.dispatch import Dispatched
 from gateway.broker.core.destinations.queue import PhysicalQueue
 from gateway.broker.core.destinations.subscription import TopicSubscription
 from gateway.broker.core.destinations.topic import PhysicalTopic
-from gateway.broker.properties.pause import Pause
 from gateway.broker.timing.schedule import Steps
 from gateway.messaging.dead import DMQ, DeadReason
 from gateway.messaging.destination import Destination
@@ -389,7 +388,8 @@ def address_causes(broker: Broker, address: str, what: str = "") -> Iterator[Cau
     queues = found.queues
     for queue in queues:
         # All or none: what holds or refuses a copy does so to the topic's senders.
-        yield from holding_causes(queue)
+        if isinstance(queue, PhysicalQueue):
+            yield from holding_causes(queue)
     most = max(queues, key=lambda queue: queue.count)
     waiting = sum([queue.count for queue in queues])
     each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])
@@ -466,7 +466,8 @@ def _copy_causes(topic: PhysicalTopic) -> Iterator[Cause]:
         return
     for queue in queues:
         # All or none: what holds or refuses a copy does so to the topic's senders.
-        yield from holding_causes(queue)
+        if isinstance(queue, PhysicalQueue):
+            yield from holding_causes(queue)
     most = max(queues, key=lambda queue: queue.count)
     waiting = sum([queue.count for queue in queues])
     each = listing([f"{quoted(queue.destination.name)} ({queue.count})" for queue in queues])
