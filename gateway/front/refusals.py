@@ -21,6 +21,8 @@ from gateway.messaging.errors import (
 )
 from gateway.messaging.message import Message, Unreadable
 
+#: A transacted subscription is Open MQ's: to other profiles, SUBSCRIBE is in no transaction.
+_TRANSACTED: Final = "SUBSCRIBE in it, as the profile openmq has it, or ACK outside of it"
 #: What a client may do instead of what its broker cannot, by what providers call it.
 _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     "transacted": ("transactions", "SEND and ACK outside of transactions"),
@@ -28,11 +30,11 @@ _REMEDIES: Final[Mapping[str, tuple[str, str]]] = {
     "acknowledgement one by one": ("", "SUBSCRIBE with ack:client, and ACK"),
     "joined": (
         "acknowledgement in a transaction for a subscription outside of it",
-        "SUBSCRIBE in the transaction",
+        _TRANSACTED,
     ),
     "acknowledging within another session": (
         "acknowledgement in a transaction for a subscription outside of it",
-        "SUBSCRIBE in the transaction",
+        _TRANSACTED,
     ),
     "temporary": ("temporary destinations", "have replies sent to a queue"),
     "browse": ("browsing", "look with the tools of the broker"),
