@@ -143,7 +143,7 @@ class Front:
         held = HeldProvider(
             provider, self._reactor, options.hold_s, name, login, factory.kind in ("stomp", "amqp")
         )
-        return Way(name, held, login)
+        return Way(name, held, login, options.by_key.get(name, frozenset()))
 
     def own(self, connection: Connection) -> Connection:
         """Return the embedded broker's connection behind a client's."""

@@ -203,7 +203,7 @@ class FrontConnection:
             check_name(spec.destination)
             check_gaps(spec)
             self._check_address(way, spec.destination, spec.address)
-            for operation, destination in needed(spec):
+            for operation, destination in needed(spec, way.by_key):
                 self.identity.routing.check_allowed(operation, destination)
         if spec.durable_name is not None:
             self._durables[spec.durable_name] = (way,)

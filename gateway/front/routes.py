@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from unicodedata import category
@@ -76,18 +76,19 @@ def check_gaps(spec: ConsumerSpec) -> None:
         )
 
 
-def needed(spec: ConsumerSpec) -> Iterator[tuple[Operation, Destination]]:
+def needed(spec: ConsumerSpec, by_key: Collection[str]) -> Iterator[tuple[Operation, Destination]]:
     """Yield the rights that a consumer at another broker needs.
 
     Only RabbitMQ knows of what type an exchange is, and many deliver whatever the key. So who receives
-    from one may receive all of it. Who names a queue of RabbitMQ's receives what is in it, and has
+    from one may receive all of it, unless the operator says the type. Who names a queue of RabbitMQ's receives what is in it, and has
     messages come into it. What is dead there goes where the queue's arguments say.
 
+    :param by_key: exchanges that deliver by the key alone.
     :raises InvalidDestination: where that is is not known.
     """
     destination = spec.destination
     found = exchange_of(destination.name) if is_declared(destination.name) else None
-    if found is not None and destination.kind is Kind.TOPIC:
+    if found is not None and destination.kind is Kind.TOPIC and found[0] not in by_key:
         destination = Topic(whole_exchange(found[0]) or destination.name)
     yield Operation.BROWSE if spec.browse else Operation.CONSUME, destination
     if spec.queue is not None:
@@ -123,11 +124,13 @@ class Way:
 
     :param name: of its connection factory.
     :param credentials: as whom the gateway connects; None: as each client.
+    :param by_key: exchanges that deliver by the key alone.
     """
 
     name: str
     provider: HeldProvider
     credentials: Credentials | None
+    by_key: frozenset[str] = frozenset()
 
 
 class Routes:

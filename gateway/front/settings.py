@@ -60,6 +60,12 @@ DESTINATIONS: Final = Setting(
     (),
     "Destinations that are at the broker whose connection factory has the ref-name NAME, or at the embedded one, such as /queue/erp.>,/topic/prices.*",
 )
+EXCHANGES: Final = Setting(
+    "imq.bridge.stomp.provider.NAME.exchanges",
+    Words(),
+    (),
+    "Which exchanges of the RabbitMQ whose connection factory has the ref-name NAME deliver by the key alone, such as orders=topic,prices=direct; a SUBSCRIBE to another one needs the right to all of its keys",
+)
 SETTINGS: Final[tuple[Setting[Any], ...]] = (
     PROVIDER,
     XMLURL,
@@ -67,6 +73,7 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     HOLD,
     CONNECTIONS,
     DESTINATIONS,
+    EXCHANGES,
 )
 
 #: What stands in the place of a NAME in other settings.
@@ -74,6 +81,9 @@ _TAKEN: Final = frozenset(
     setting.name.removeprefix(f"{PROVIDER.name}.")
     for setting in (XMLURL, CREDENTIALS, HOLD, CONNECTIONS)
 )
+
+#: Types of exchanges that deliver what has a key that fits, and nothing else.
+_BY_KEY: Final = ("direct", "topic")
 
 _BEGINNINGS: Final = {"/queue/": Kind.QUEUE, "/topic/": Kind.TOPIC}
 
@@ -127,6 +137,7 @@ class FrontOptions:
     :param main: the ``ref-name`` of the one for all destinations that are not another's; None is
         the embedded broker.
     :param shares: by ``ref-name`` or :data:`EMBEDDED`, the destinations of the others.
+    :param by_key: by ``ref-name``, exchanges that deliver by the key alone.
     :param own_logins: each client's login and passcode are the broker's.
     :param hold_s: seconds that clients wait for a broker that went away.
     :param connections: that clients share, to one JMS provider; 0: none is shared.
@@ -134,6 +145,7 @@ class FrontOptions:
 
     main: str | None
     shares: dict[str, tuple[Share, ...]]
+    by_key: dict[str, frozenset[str]]
     own_logins: bool
     hold_s: float
     connections: int
@@ -163,9 +175,11 @@ class FrontOptions:
         if not settings[XMLURL]:
             expected = "where the connection factories are, as imq.bridge.stomp.provider or imq.bridge.stomp.provider.NAME.destinations name some"
             raise SettingsError([settings.problem(XMLURL, expected)])
+        by_key = _read_exchanges(settings, (main, *shares))
         return cls(
             None if main == EMBEDDED else main,
             shares,
+            by_key,
             settings[CREDENTIALS] == "client",
             float(settings[HOLD]),
             settings[CONNECTIONS],
@@ -176,3 +190,22 @@ class FrontOptions:
         """The ``ref-name`` of each connection factory that is used."""
         main = () if self.main is None else (self.main,)
         return tuple(name for name in dict.fromkeys((*main, *self.shares)) if name != EMBEDDED)
+
+
+def _read_exchanges(settings: Settings, brokers: tuple[str, ...]) -> dict[str, frozenset[str]]:
+    """Return the exchanges of each broker that deliver by the key alone.
+
+    :raises SettingsError: it is no broker, or no such type.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for name in settings.names(EXCHANGES):
+        if name == EMBEDDED or name not in brokers:
+            expected = "a broker that imq.bridge.stomp.provider or imq.bridge.stomp.provider.NAME.destinations names"
+            raise SettingsError([settings.problem(EXCHANGES, expected, name)])
+        typed = [text.rpartition("=") for text in settings.named(EXCHANGES, name)]
+        wrong = next((each for each in typed if not each[0] or each[2] not in _BY_KEY), None)
+        if wrong is not None:
+            expected = f"EXCHANGE={' or EXCHANGE='.join(_BY_KEY)} for each; '{''.join(wrong)[:100]}' is neither"
+            raise SettingsError([settings.problem(EXCHANGES, expected, name)])
+        found[name] = frozenset(exchange for exchange, _, _ in typed)
+    return found

@@ -28,6 +28,7 @@ EXCHANGES: Final = {
     "a/b": "direct",
     "guarded": "topic",
     "shut": "fanout",
+    "typed": "topic",
 }
 
 #: Access rules besides those of a new instance.
@@ -37,6 +38,7 @@ topic.amq.exchange.guarded.closed.consume.deny.user=admin
 topic.amq.exchange.shut.>.produce.deny.user=admin
 topic.amq.exchange.shut.>.consume.deny.user=admin
 topic.amq.exchange.orders%2Eeu.secret.produce.deny.user=admin
+topic.amq.exchange.typed.closed.>.consume.deny.user=admin
 queue.unread.consume.deny.user=admin
 queue.unfed.produce.deny.user=admin
 """
@@ -50,7 +52,8 @@ KEPT: Final = {"durable": "true", "auto_delete": "false", "exclusive": "false"}
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     rabbitmq().declare_exchanges(EXCHANGES, ("orders", "bound.#", "amq.topic"))
     folder = tmp_path_factory.mktemp("front")
-    with behind.with_profiles(folder, behind.rabbitmq_by_stomp(), RULES) as gateway:
+    by_key = {"there__exchanges": "typed=topic,prices=direct"}
+    with behind.with_profiles(folder, behind.rabbitmq_by_stomp(), RULES, **by_key) as gateway:
         yield gateway
 
 
@@ -259,6 +262,11 @@ def test_transactions_are_refused_as_elsewhere(front: GatewayProcess, connect: C
         ("/exchange/guarded/#", "SUBSCRIBE", {}),
         ("/exchange/guarded", "SUBSCRIBE", {}),
         ("/exchange/shut", "SUBSCRIBE", {}),
+        ("/exchange/typed/closed", "SUBSCRIBE", {}),
+        ("/exchange/typed/closed.a", "SUBSCRIBE", {}),
+        ("/exchange/typed/*.a", "SUBSCRIBE", {}),
+        ("/exchange/typed/#.a", "SUBSCRIBE", {}),
+        ("/exchange/typed/#", "SUBSCRIBE", {}),
         # A queue's name is a way to what is in it, and into it.
         ("/topic/open", "SUBSCRIBE", {"x-queue-name": "unread"}),
         ("/exchange/orders/open", "SUBSCRIBE", {"x-queue-name": "unfed"}),
@@ -313,6 +321,11 @@ def test_queues_that_cannot_be_passed_on_are_refused_by_name(
 def test_who_may_not_all_may_what_other_rules_say(front: GatewayProcess, connect: Connect) -> None:
     client = connect(front, "rabbitmq", login="admin", passcode="admin")
     client.subscribe("/exchange/orders.eu/#")
+    # As the operator has said that it goes by the key.
+    client.subscribe("/exchange/typed/open", id="open")
+    client.subscribe("/exchange/typed/open.#", id="all")
+    client.put("/exchange/typed/open", "a")
+    assert {message["subscription"] for message in client.messages(2)} == {"open", "all"}
     client.put("/exchange/guarded/open", "a")
     client.put("/exchange/orders/secret", "a")
 

@@ -539,8 +539,24 @@ def test_without_waiting_it_is_told_at_once(tmp_path: Path, connect: Connect, na
             {"main": "embedded", "hold__destinations": "/queue/a"},
             "expected another name than connections, credentials, hold, xmlurl",
         ),
+        (
+            {"main": "there", "there__exchanges": "orders=topic,news=fanout"},
+            "expected EXCHANGE=direct or EXCHANGE=topic for each; 'news=fanout' is neither",
+        ),
+        (
+            {"main": "there", "other__exchanges": "orders=topic"},
+            "other.exchanges=orders=topic: expected a broker that imq.bridge.stomp.provider",
+        ),
     ],
-    ids=["unknown", "no file", "missing file", "no destination", "taken"],
+    ids=[
+        "unknown",
+        "no file",
+        "missing file",
+        "no destination",
+        "taken",
+        "no type",
+        "no broker",
+    ],
 )
 def test_what_is_wrong_is_said_by_the_bridge(
     tmp_path: Path, settings: dict[str, str], words: str
