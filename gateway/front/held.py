@@ -29,7 +29,12 @@ from gateway.front.reach import Reach
 from gateway.front.refusals import check_open
 from gateway.front.scheduler import Scheduler
 from gateway.messaging.destination import Destination, Kind
-from gateway.messaging.errors import ClientIdInUse, MessagingError, ProviderUnavailable
+from gateway.messaging.errors import (
+    ClientIdInUse,
+    ClosedOverRefusal,
+    MessagingError,
+    ProviderUnavailable,
+)
 from gateway.messaging.provider import (
     Capabilities,
     Connection,
@@ -271,7 +276,8 @@ class HeldConnection:
         self.scheduler.lost()
         if self.error is not None:
             return
-        self._reach.lost(error)
+        if not isinstance(error, ClosedOverRefusal):
+            self._reach.lost(error)
         tells = not self.waits_for_broker or self._temporary
         if tells or any(session.cannot_wait for session in self._sessions):
             self.fail(error)

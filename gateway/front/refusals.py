@@ -12,6 +12,7 @@ from gateway.messaging.destination import Destination
 from gateway.messaging.errors import (
     AccessDenied,
     AuthenticationFailed,
+    ClosedOverRefusal,
     MessageRejected,
     MessageUnreadable,
     MessagingError,
@@ -110,6 +111,14 @@ class BrokerAway(_OfBroker, ProviderUnavailable):
         self.error = error
 
 
+class ClosedByBroker(BrokerAway):
+    """A broker behind the gateway has closed a connection over what it refused."""
+
+    def __init__(self, broker: str, error: MessagingError) -> None:
+        super().__init__(broker, error)
+        self.args = (f"the broker '{broker}' has closed the connection over what it refused",)
+
+
 class CommitUnknown(_OfBroker, OutcomeUnknown):
     """As :class:`BrokerAway`, while a transaction was being committed."""
 
@@ -160,6 +169,8 @@ def of_broker(broker: str, error: MessagingError, *, own_login: bool = False) ->
         return DeniedByBroker(broker, error)
     if own_login and isinstance(error, AuthenticationFailed):
         return LoginRefused(broker, error)
+    if isinstance(error, ClosedOverRefusal):
+        return ClosedByBroker(broker, error)
     if isinstance(error, ProviderUnavailable):
         return BrokerAway(broker, error)
     return CommitUnknown(broker, error) if isinstance(error, OutcomeUnknown) else error

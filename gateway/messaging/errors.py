@@ -361,6 +361,13 @@ class ProviderUnavailable(MessagingError):
         self.reason = reason
 
 
+class ClosedOverRefusal(ProviderUnavailable):
+    """The provider has refused something, and closed the connection over it.
+
+    It is there for other connections.
+    """
+
+
 class ConnectionEnded(ProviderUnavailable):
     """An administrator has ended the connection."""
 

@@ -23,7 +23,7 @@ from bridge.providers.exchanges import is_missing
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames, Received, write
 from bridge.providers.stomp.options import StompOptions
 from bridge.providers.stomp.refusals import is_refusal, refusal, sentence
-from gateway.messaging.errors import MessagingError, ProviderUnavailable
+from gateway.messaging.errors import ClosedOverRefusal, MessagingError, ProviderUnavailable
 from gateway.reactor.clocks import AWAY_S
 from gateway.reactor.deferreds import outcome
 
@@ -334,9 +334,12 @@ class Wire(Protocol):
         elif waiting is not None and self.survives_errors:
             waiting.answer(refusal(waiting.asked, text))
             return
-        if waiting is not None:
-            waiting.answer(refusal(waiting.asked, text))
-        self.fail(self._unavailable(f"it sent ERROR: {text}"))
+        reason = f"it sent ERROR: {text}"
+        if waiting is None:
+            self.fail(self._unavailable(reason))
+            return
+        waiting.answer(refusal(waiting.asked, text))
+        self.fail(ClosedOverRefusal(f"{self._where}: {reason}"))
 
     # --- time
 

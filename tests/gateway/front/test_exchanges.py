@@ -221,6 +221,11 @@ def test_an_error_without_a_receipt_is_told(
     client = connect(front, "rabbitmq")
     client.send("SEND", {"destination": f"/exchange/{name}/k"}, "a")
     assert f"no exchange '{name}'" in client.expect("ERROR").text
+    client.rest()
+    # That says nothing of whether the broker is there.
+    connect(front, "rabbitmq").put(f"/queue/{name}", "a")
+    assert "is back" not in front.said
+    assert name not in front.said
 
 
 @pytest.mark.parametrize(

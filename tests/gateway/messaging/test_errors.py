@@ -184,6 +184,11 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
         {"name": "s"},
     ),
     (
+        errors.ClosedOverRefusal("it sent ERROR: no"),
+        "the provider is unavailable: it sent ERROR: no",
+        {"reason": "it sent ERROR: no"},
+    ),
+    (
         errors.ProviderUnavailable("closed"),
         "the provider is unavailable: closed",
         {"reason": "closed"},
