@@ -329,7 +329,7 @@ def test_who_may_not_all_may_what_other_rules_say(front: GatewayProcess, connect
     # As the operator has said that it goes by the key.
     client.subscribe("/exchange/typed/open", id="open")
     client.subscribe("/exchange/typed/open.#", id="all")
-    client.put("/exchange/typed/open", "a")
+    connect(front, "rabbitmq").put("/exchange/typed/open", "a")
     assert {message["subscription"] for message in client.messages(2)} == {"open", "all"}
     client.put("/exchange/guarded/open", "a")
     client.put("/exchange/orders/secret", "a")
@@ -410,14 +410,14 @@ def test_a_queue_has_several_keys(
 
 
 def test_a_queue_has_the_arguments_that_the_client_says(
-    front: GatewayProcess, connect: Connect, own: Client, name: str
+    front: GatewayProcess, connect: Connect, own: Client, sender: Client, name: str
 ) -> None:
     queue = {"x_queue_name": name, **KEPT, "x_max_length": "1", "x_dead_letter_exchange": "news"}
     client = connect(front, "rabbitmq")
     client.subscribe(f"/exchange/orders/{name}", **queue)
     client.disconnect()
     own.subscribe("/exchange/news")
-    own.put(f"/exchange/orders/{name}", f"{name} a", f"{name} b")
+    sender.put(f"/exchange/orders/{name}", f"{name} a", f"{name} b")
     assert _of_this_test(own, f"{name} a")["destination"] == f"/exchange/news/{name}"
     # With other arguments it is another queue to RabbitMQ, which refuses it.
     client = connect(front, "rabbitmq")

@@ -231,7 +231,7 @@ def wildcards(connect: Connect, name: str) -> None:
 def own_exchange(connect: Connect, name: str) -> None:
     client = connect("rabbitmq")
     client.subscribe(f"/exchange/front/{name}")
-    client.put(f"/exchange/front/{name}", "a")
+    connect("rabbitmq").put(f"/exchange/front/{name}", "a")
     message = client.message()
     assert (message.text, message["destination"]) == ("a", f"/exchange/front/{name}")
 
@@ -239,7 +239,7 @@ def own_exchange(connect: Connect, name: str) -> None:
 def topic_of_an_exchange(connect: Connect, name: str) -> None:
     client = connect()
     client.subscribe(f"/topic/amq.exchange.front.{name}")
-    client.put(f"/topic/amq.exchange.front.{name}", "a")
+    connect().put(f"/topic/amq.exchange.front.{name}", "a")
     message = client.message()
     assert (message.text, message["destination"]) == ("a", f"/topic/amq.exchange.front.{name}")
 
