@@ -112,7 +112,7 @@ class BrokerAway(_OfBroker, ProviderUnavailable):
 
 
 class ClosedByBroker(BrokerAway):
-    """A broker behind the gateway has closed a connection over what it refused."""
+    """A broker has closed the connection over what it refused."""
 
     def __init__(self, broker: str, error: MessagingError) -> None:
         super().__init__(broker, error)

@@ -8,6 +8,7 @@ from stompest.protocol import StompFrame
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import (
     AccessDenied,
+    ClosedOverRefusal,
     DestinationFull,
     InvalidDestination,
     MessageRejected,
@@ -163,7 +164,7 @@ async def test_an_error_without_receipt_id_is_for_the_first_that_waits_and_ends_
         session.send([text(body)])
         session.completion(client.done)
     await until(lambda: client.losses)
-    assert [type(told) for told in client.told] == [AccessDenied, ProviderUnavailable]
+    assert [type(told) for told in client.told] == [AccessDenied, ClosedOverRefusal]
 
 
 @on_reactor
