@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 import jwt
 import pytest
 
-from tests.conformance.client import Client, upgrade
+from tests.conformance.client import Client, encode, upgrade
 from tests.crash.waiting import until_logged
 from tests.gateway.broker.security.issuing import AUDIENCE, ISSUER, Issuer
 from tests.gateway_process import HOST, GatewayProcess, free_port
@@ -130,6 +130,23 @@ def test_a_newer_token_has_it_go_on_without_a_gap(client: Client, issuer: Issuer
     # It has the newer token's groups, too.
     client.put("/queue/staff", "in")
     assert client.left("/queue/staff") == ["in"]
+
+
+def test_what_came_before_a_newer_token_has_the_rights_of_the_former(
+    client: Client, issuer: Issuer
+) -> None:
+    client.connect(login="", passcode=issuer.token(time.time() + 60, groups=["staff"]))
+    newer = issuer.token(time.time() + 60, groups=["others"])
+    sent = (("/queue/staff", "in time"), (TOKEN, newer), ("/queue/staff", "too late"))
+    frames = [
+        encode("SEND", {"destination": each, "receipt": str(place)}, body.encode(), "1.2")
+        for place, (each, body) in enumerate(sent)
+    ]
+    client.write(b"".join(frames[:2]))
+    # Both in one turn, and either may be answered first.
+    assert {client.expect("RECEIPT")["receipt-id"] for _ in range(2)} == {"0", "1"}
+    client.write(frames[2])
+    client.error("may not produce", receipt_id="2")
 
 
 @pytest.mark.parametrize(

@@ -429,9 +429,9 @@ class Session:
         self.log.connected(self.version, client_id)
 
     def _renew(self, head: Head, body: bytes) -> None:
-        assert self.connection is not None
         who = handshake.renewed(head, body, self._peer.address)
-        self._renewing.renew(self.connection, who, head.headers.get("receipt"))
+        if self._sending.flush() and self.connection is not None:  # by the former token
+            self._renewing.renew(self.connection, who, head.headers.get("receipt"))
 
     def _stop_connecting(self) -> None:
         """Stop verifying the passcode, or a newer token."""
