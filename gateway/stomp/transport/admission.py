@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import Generic, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
@@ -34,6 +35,8 @@ class Admission(Generic[ConnectionT]):
         self._users: dict[ConnectionT, str] = {}
         #: By user. One that has no connection any more is kept while what it has sent matters.
         self._allowances: dict[str, Allowance] = {}
+        #: Such users, the one that left first in front.
+        self._left: dict[str, None] = {}
         self._by_address: Counter[str] = Counter()
         self._by_user: Counter[str] = Counter()
         self._emptied: list[Deferred[None]] = []
@@ -85,6 +88,7 @@ class Admission(Generic[ConnectionT]):
             )
         self._by_user[user] += 1
         self._users[connection] = user
+        self._left.pop(user, None)
         allowance = self._allowances.get(user)
         if allowance is None:
             allowance = self._allowances[user] = Allowance(user, limit, self._now)
@@ -101,13 +105,24 @@ class Admission(Generic[ConnectionT]):
         _decrease(self._by_address, self._open.pop(connection, None))
         user = self._users.pop(connection, "")
         _decrease(self._by_user, user)
-        if user and user not in self._by_user and self._allowances[user].is_fresh:
-            del self._allowances[user]
+        if user and user not in self._by_user:
+            self._left[user] = None
+        self._forget()
         self._counters.connections = len(self._open)
         if not self._open:
             emptied, self._emptied = self._emptied, []
             for each in emptied:
                 each.callback(None)
+
+    def _forget(self) -> None:
+        """Forget those who have left and paid: two at most, so that it never takes long."""
+        for user in [*islice(self._left, 2)]:
+            del self._left[user]
+            if self._allowances[user].is_fresh:
+                del self._allowances[user]
+            else:
+                # Behind those that may have paid by now.
+                self._left[user] = None
 
     def emptied(self) -> Deferred[None]:
         """Fires when no connection is open."""

@@ -109,6 +109,25 @@ def test_a_user_who_left_and_has_paid_is_forgotten() -> None:
     assert not server.factory.admission._allowances
 
 
+def test_users_who_left_before_they_had_paid_are_forgotten_as_others_leave() -> None:
+    server = limited(UserLimit(messages=10))
+    kept = server.factory.admission._allowances
+    for number in range(100):
+        client = login(server, f"user{number}")
+        client.say(SEND)
+        client.lose()
+        assert f"user{number}" in kept
+    assert len(kept) == 100
+    client = login(server, "user1")
+    client.advance(60)
+    for _ in range(60):
+        login(server, "last").lose()
+    # Who is here again stays, and what is sent then counts.
+    assert set(kept) == {"user1"}
+    client.say(SEND)
+    assert not kept["user1"].is_fresh
+
+
 def test_a_client_that_is_not_read_for_its_rate_is_not_too_slow() -> None:
     server = limited(UserLimit(messages=1))
     client = server.client()
