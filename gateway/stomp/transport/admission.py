@@ -115,7 +115,7 @@ class Admission(Generic[ConnectionT]):
                 each.callback(None)
 
     def _forget(self) -> None:
-        """Forget those who have left and paid: two at most, so that it never takes long."""
+        """Forget those who have left and paid, two at a time."""
         for user in [*islice(self._left, 2)]:
             del self._left[user]
             if self._allowances[user].is_fresh:
