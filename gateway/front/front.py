@@ -203,6 +203,8 @@ class FrontConnection:
             check_name(spec.destination)
             check_gaps(spec)
             self._check_address(way, spec.destination, spec.address)
+            if spec.shared and self.client_id is None:
+                raise Unsupported(self.broker(way), "shared")
             for operation, destination in needed(spec, way.by_key):
                 self.identity.routing.check_allowed(operation, destination)
         if spec.durable_name is not None:

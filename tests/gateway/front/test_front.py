@@ -289,6 +289,21 @@ def test_the_broker_has_no_shared_subscriptions(front: GatewayProcess, name: str
         assert "does not support shared subscriptions; SUBSCRIBE to a queue" in error.text
 
 
+def test_a_client_id_is_shared_without_its_durable_subscriptions(
+    front: GatewayProcess, name: str
+) -> None:
+    port = int(front.settings["imq.bridge.stomp.listener.artemis.port"])
+    with closing(Client(port)) as first, closing(Client(port)) as second:
+        durable = {"destination": f"/topic/{name}", "durable-subscription-name": "d", "id": "s"}
+        first.connect(client_id=name)
+        first.ask("SUBSCRIBE", durable)
+        second.connect(client_id=name)
+        second.send("SUBSCRIBE", durable, receipt="r")
+        error = second.expect("ERROR")
+        assert error["receipt-id"] == "r"
+        assert "does not support shared subscriptions; SUBSCRIBE to a queue" in error.text
+
+
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 def test_the_broker_has_no_addresses_of_several_queues(
     front: GatewayProcess, name: str, command: str
