@@ -224,6 +224,9 @@ def test_what_nobody_acknowledged_is_not_delivered_and_what_was_is_whatever_the_
         _line("began before", "settled", **link),
         _line("purged", "produced", "stored"),
         _line("purged", "deleted", reason="removed"),
+        _line("replaced", "produced"),
+        _line("replaced", "stored"),
+        _line("replaced", "deleted", reason="replaced", comment="by another"),
         _line("refused", "produced"),
         _line("refused", "deleted", reason="refused", comment="the disk is full"),
         _line("to nobody", "produced", "deleted", destination=_TOPIC, reason="unsubscribed"),
@@ -246,6 +249,7 @@ def test_what_nobody_acknowledged_is_not_delivered_and_what_was_is_whatever_the_
     assert {key[0]: row.outcome for key, row in found.items()} == {
         "began before": "delivered",
         "purged": "removed",
+        "replaced": "removed",
         "refused": "removed",
         "to nobody": "unclaimed",
         "came back": "delivered",
