@@ -165,9 +165,15 @@ async def _purge(asking: Asking, queue: DestinationView, given: Given) -> object
     return answer["purged"]
 
 
-async def _bury(asking: Asking, queue: DestinationView, given: Given) -> object:
-    id = given.get("messageID")
-    selector = f"JMSMessageID = {quoted(id)}" if id else given.get("filter") or ""
+async def _bury_one(asking: Asking, queue: DestinationView, given: Given) -> bool:
+    return await _buried(asking, queue, f"JMSMessageID = {quoted(_id(given))}") > 0
+
+
+async def _bury(asking: Asking, queue: DestinationView, given: Given) -> int:
+    return await _buried(asking, queue, given["filter"] or "")
+
+
+async def _buried(asking: Asking, queue: DestinationView, selector: str) -> int:
     answer = await asking.act(
         "POST",
         "/v1/destination/purge",
@@ -176,7 +182,7 @@ async def _bury(asking: Asking, queue: DestinationView, given: Given) -> object:
         selector=selector,
         use_dmq=True,
     )
-    return answer["purged"] > 0 if id else answer["purged"]
+    return int(answer["purged"])
 
 
 async def _delete_one(asking: Asking, queue: DestinationView, given: Given) -> bool:
@@ -282,7 +288,7 @@ QUEUES: Final[Control[DestinationView]] = Control(
         "retryMessages": Operation(_retry, ("", *_FILTER)),
         "retryMessage": Operation(_retry_one, _ONE),
         "sendMessagesToDeadLetterAddress": Operation(_bury, _FILTER),
-        "sendMessageToDeadLetterAddress": Operation(_bury, _ONE),
+        "sendMessageToDeadLetterAddress": Operation(_bury_one, _ONE),
         "pause": Operation(_pause, ("", "persist:flag")),
         "resume": Operation(_resume),
     },

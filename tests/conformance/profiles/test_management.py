@@ -351,6 +351,18 @@ def test_messages_are_removed_and_moved(join: Join, otto: Asker, name: str) -> N
     assert otto.do(other, "removeAllMessages") == 3
 
 
+@pytest.mark.parametrize(
+    "operation", ["removeMessage", "retryMessage", "sendMessageToDeadLetterAddress"]
+)
+@pytest.mark.parametrize("id", [None, ""])
+def test_no_message_is_meant_by_no_identifier(
+    join: Join, otto: Asker, name: str, operation: str, id: str | None
+) -> None:
+    fill(join, name, "1", "2")
+    assert "messageID is missing" in otto.refused(f"queue.{name}", operation, id)
+    assert otto.do(f"queue.{name}", "countMessages") == 2
+
+
 def test_a_queue_is_paused_and_resumed(join: Join, otto: Asker, name: str) -> None:
     fill(join, name, "1")
     assert otto.do(f"queue.{name}", "pause") is None
