@@ -264,14 +264,19 @@ class StompService:
         return {number: each.rates.allowance for number, each in self._connected.items()}
 
     def _answered(self, answer: Answer, connection: Connection, asked: Asked) -> Deferred[Reply]:
-        """Have a request carried out, and its reply given in a turn."""
+        """Have a request carried out, and its reply given in a turn of its own.
+
+        A client may have sent hundreds of them at once, and the next is read after its reply. So
+        others have their turn between any two.
+        """
         told: Deferred[Reply] = Deferred()
 
         def tell(result: Reply | Failure) -> None:
             with self._turn:
                 told.callback(result)
 
-        answer(self._own(connection), asked).addBoth(tell)
+        answered = answer(self._own(connection), asked)
+        answered.addBoth(lambda result: self._reactor.callLater(0, tell, result))
         return told
 
     @property

@@ -476,6 +476,16 @@ class Held:
             self.has_boundary = True
         return before < self._most <= self.octets
 
+    def put_back(self, frames: deque[Frame], octets: int) -> None:
+        """Hold frames back again.
+
+        None of them begins or ends a transaction.
+
+        :param octets: their weight.
+        """
+        self._frames += frames
+        self.octets += octets
+
     def take(self) -> deque[Frame]:
         """All that was held, which is held no longer."""
         frames = self._frames

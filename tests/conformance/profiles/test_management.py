@@ -431,6 +431,22 @@ def test_a_client_may_end_its_own_connection(join: Join, otto: Asker) -> None:
     assert id not in otto.do("broker", "listConnectionIDs")
 
 
+def test_others_have_their_turn_between_two_requests(
+    artemis: GatewayProcess, join: Join, vera: Asker, name: str
+) -> None:
+    """Another client sees how many replies are in a queue meanwhile."""
+    asked = (
+        f"SEND\ndestination:{MANAGEMENT}\nreply-to:/queue/{name}\n"
+        "_AMQ_ResourceName:broker\n_AMQ_OperationName:getVersion\n\n\0"
+    )
+    fill(join, name, "first")
+    join("otto").write(asked.encode() * 500)
+    seen = {0}
+    while max(seen) < 501:
+        seen.add(vera.get(f"queue.{name}", "MessagesAdded"))
+    assert len(seen) > 20
+
+
 # --- who may ask
 
 
