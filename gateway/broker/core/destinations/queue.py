@@ -242,6 +242,10 @@ class PhysicalQueue(PhysicalDestination):
         if self.dispatch.follows:
             self.dispatch.no_longer_out(self, messages)
         redelivery.reject(self, messages, delay_ms, dead, changes)
+        if self.last_values is not None:
+            # A newer one may be taken while they pause.
+            delayed = self.dispatch.backlog.delayed
+            self._keep_newest(self.last_values, [each for each in messages if each.seq in delayed])
 
     def sweep(self, now_ms: int) -> None:
         redelivery.sweep(self, now_ms)

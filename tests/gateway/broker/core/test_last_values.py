@@ -255,6 +255,30 @@ def test_a_rejected_message_that_pauses_is_replaced(stepped: Stepped) -> None:
     assert (waiting(stepped), standing(stepped), stepped.bodies) == (["3"], (1, 0, 2), ["3"])
 
 
+def test_what_is_rejected_while_a_newer_one_waits_does_not_outlive_it(stepped: Stepped) -> None:
+    stepped.send([keyed("a", 1)])
+    older = held(stepped, 1)
+    stepped.send([keyed("a", 2)])
+    stepped.reject(older, older.numbers)
+    assert (standing(stepped), stepped.bodies) == ((1, 0, 1), ["2"])
+    newer = held(stepped, 1)
+    stepped.acknowledge_through(newer, newer.numbers[0])
+    stepped.later(2)
+    assert (waiting(stepped), standing(stepped), stepped.empty) == ([], (0, 0, 1), True)
+
+
+def test_of_two_rejected_messages_that_pause_the_newer_stays(stepped: Stepped) -> None:
+    inboxes = []
+    for number in (1, 2):
+        stepped.send([keyed("a", number)])
+        inboxes.append(held(stepped, 1))
+    for inbox in inboxes:
+        stepped.reject(inbox, inbox.numbers)
+    assert (standing(stepped), stepped.bodies) == ((1, 0, 1), ["2"])
+    stepped.later(2)
+    assert waiting(stepped) == ["2"]
+
+
 def test_a_message_that_pauses_over_a_restart_is_replaced(stepped: Stepped) -> None:
     stepped.send([keyed("a", 1)])
     inbox = held(stepped, 1)
