@@ -452,10 +452,12 @@ class Held:
     :param most: octets from which on no more input should be read.
     """
 
-    __slots__ = ("_frames", "_most", "has_boundary", "kept", "octets")
+    __slots__ = ("_divided", "_frames", "_left", "_most", "has_boundary", "kept", "octets")
 
     def __init__(self, most: int) -> None:
         self._most: Final = most
+        #: Of what was taken last: bytes, and whether something in it begins or ends a transaction.
+        self._left, self._divided = 0, False
         self.clear()
 
     @property
@@ -476,21 +478,31 @@ class Held:
             self.has_boundary = True
         return before < self._most <= self.octets
 
-    def put_back(self, frames: deque[Frame], octets: int) -> None:
-        """Hold frames back again.
-
-        None of them begins or ends a transaction.
-
-        :param octets: their weight.
-        """
-        self._frames += frames
-        self.octets += octets
-
     def take(self) -> deque[Frame]:
         """All that was held, which is held no longer."""
         frames = self._frames
+        self._left, self._divided = self.octets, self.has_boundary
         self.clear()
         return frames
+
+    def next(self, frames: deque[Frame]) -> Frame:
+        """Return the first of frames that were taken, and remove it there."""
+        frame = frames.popleft()
+        self._left -= weight(frame)
+        return frame
+
+    def put_back(self, frames: deque[Frame]) -> deque[Frame]:
+        """Hold the rest of what was taken.
+
+        Many may be left, and one may go at a time.
+
+        :returns: those to be looked at again, since what they waited behind may have gone.
+        """
+        if self._divided:
+            return frames
+        self._frames += frames
+        self.octets += self._left
+        return deque()
 
     def clear(self) -> None:
         """Forget everything."""

@@ -7,7 +7,6 @@ and leave through :class:`~gateway.stomp.output.Output`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar, Final
 
@@ -33,7 +32,7 @@ from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts, Ticket, forget, nothing
 from gateway.stomp.session.refusing import Refusing
 from gateway.stomp.session.renewing import Renewing
-from gateway.stomp.session.sending import Held, Sending, weight
+from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
 from gateway.stomp.session.states import COMMANDS, TRANSITIONS, Command, State, refused, unknown
 from gateway.stomp.session.subscriptions import Subscriptions
@@ -310,22 +309,16 @@ class Session:
 
     def _resumed(self) -> None:
         """The provider takes messages again."""
-        was_full, octets, divided = self.held.is_full, self.held.octets, self.held.has_boundary
+        was_full = self.held.is_full
         held = self.held.take()
         with self._turn:
             self.input_ended()
             while held and self.state in _OPEN and not self._sending.blocked:
                 # One at a time, and given on at once, since any of them may fill the destination
                 # again.
-                frame = held.popleft()
-                octets -= weight(frame)
-                self.receive([frame])
+                self.receive([self.held.next(held)])
                 self.input_ended()
-            if not divided and self.state in _OPEN:
-                # They would all be held again, and one may go at a time.
-                self.held.put_back(held, octets)
-                held = deque()
-            for frame in held:
+            for frame in self.held.put_back(held) if self.state in _OPEN else ():
                 if self.state in _OPEN:
                     try:
                         self._hold(frame)
