@@ -42,6 +42,7 @@ class Asked(NamedTuple):
     :param parameters: of the operation, as they came.
     :param address: the client's.
     :param reply_to: where the reply is to go; None for nowhere.
+    :param elsewhere: that is at another broker.
     """
 
     resource: str
@@ -50,6 +51,7 @@ class Asked(NamedTuple):
     parameters: bytes
     address: str
     reply_to: Destination | None
+    elsewhere: bool = False
 
 
 class Reply(NamedTuple):
@@ -127,6 +129,8 @@ class Requests:
                 told.callback(result)
 
         asked = asked_of(headers, body, self._address, reply_to)
+        if reply_to is not None and self._connection.exists(reply_to) is None:
+            asked = asked._replace(elsewhere=True)
         self._answer(self._connection, asked).addBoth(tell)
         return told
 

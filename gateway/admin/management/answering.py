@@ -84,7 +84,11 @@ class MessageManagement:
                 raise AccessDenied(connection.user, "manage", MANAGEMENT.name)
             routing.check_allowed(Operation.PRODUCE, MANAGEMENT)
             if asked.reply_to is not None:
-                routing.check_allowed(Operation.PRODUCE, asked.reply_to)
+                # Else it would be done, and the reply refused.
+                if asked.elsewhere:
+                    routing.check_allowed(Operation.PRODUCE, asked.reply_to)
+                else:
+                    routing.check_producible(asked.reply_to)
         except AccessDenied as denied:
             self._tell_denied(connection.user, asked, denied)
             raise

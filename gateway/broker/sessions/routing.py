@@ -460,6 +460,17 @@ class Routing:
         if not self._rules.allows_elsewhere(self.principal, operation, destination):
             raise AccessDenied(self.origin.user, operation.value, destination)
 
+    def check_producible(self, destination: Destination) -> None:
+        """Check that the user may send, and have the destination made if need be.
+
+        :raises AccessDenied: not that.
+        """
+        topic, _ = split_subscription(destination)
+        is_queue = topic.kind is Kind.QUEUE
+        may = self._may_send_by(topic) if is_queue else self._may(Operation.PRODUCE, topic)
+        if not may:
+            raise AccessDenied(self.origin.user, Operation.PRODUCE.value, destination)
+
     def check_room(self, destination: Destination, what: str, octets: int) -> None:
         """Check that there is memory for what a client is to make.
 

@@ -24,10 +24,12 @@ USERS: Final = {
     "otto": "operator",
     "ida": "operator",
     "oscar": "operator",
+    "ivan": "operator",
     "nora": "user",
 }
 RULES: Final = (
     "queue.secret.produce.deny.user=*\nqueue.activemq.management.produce.deny.user=oscar\n"
+    "queue.create.deny.user=ivan\n"
 )
 
 
@@ -448,6 +450,24 @@ def test_others_have_their_turn_between_two_requests(
 
 
 # --- who may ask
+
+
+def test_nothing_is_done_where_the_queue_of_the_reply_may_not_be_made(
+    join: Join, otto: Asker, name: str
+) -> None:
+    fill(join, name, "1")
+    ivan = join("ivan", "1.2")
+    asked = {"_AMQ_ResourceName": f"queue.{name}", "_AMQ_OperationName": "removeAllMessages"}
+    ivan.send("SEND", {"destination": MANAGEMENT, "reply-to": f"/queue/{name}.new", **asked})
+    assert "user 'ivan' may not produce" in ivan.expect("ERROR")["message"]
+    assert otto.do(f"queue.{name}", "countMessages") == 1
+    # One that is there has not to be made.
+    otto.do("broker", "createQueue", f"{name}.there", f"{name}.there", "ANYCAST")
+    ivan = join("ivan", "1.2")
+    ivan.send("SEND", {"destination": MANAGEMENT, "reply-to": f"/queue/{name}.there", **asked})
+    assert ivan.sync() == []
+    assert otto.do(f"queue.{name}", "countMessages") == 0
+    assert otto.do(f"queue.{name}.there", "countMessages") == 1
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
