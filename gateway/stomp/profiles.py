@@ -79,6 +79,7 @@ class Profile:
         operator's.
     :param message_types: ``amq-msg-type`` tells text from bytes.
     :param any_text: a body without ``content-length`` that is not UTF-8 is taken, as bytes.
+    :param any_priority: one above 9 is 9, and one below 0 is 0.
     :param maps: ``transformation`` tells that a text is a map.
     :param persistent: messages are, where SEND does not say it.
     :param refuses_message_id: SEND must not have a ``message-id``.
@@ -153,6 +154,7 @@ class Profile:
     prefixes: tuple[tuple[str, str], ...] = ()
     message_types: bool = False
     any_text: bool = False
+    any_priority: bool = False
     maps: bool = False
     persistent: bool = True
     refuses_message_id: bool = False
@@ -276,6 +278,7 @@ ACTIVEMQ: Final = Profile(
     composites=True,
     message_types=True,
     any_text=True,
+    any_priority=True,
     maps=True,
     persistent=False,
     keeps_timestamps=True,
@@ -360,6 +363,7 @@ RABBITMQ: Final = Profile(
     default_user="guest",
     naming=_RABBITMQ_NAMES,
     any_text=True,
+    any_priority=True,
     persistent=False,
     refuses_message_id=True,
     reply_to_as_text=True,

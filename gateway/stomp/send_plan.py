@@ -6,6 +6,7 @@ messages, in a :class:`SendPlan` for each shape of header blocks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -206,7 +207,7 @@ def plan_send(
         target,
         body_type=_body_type(head, profile),
         persistent=profile.persistent if persistent is None else client_headers.boolean(persistent),
-        priority=DEFAULT_PRIORITY if priority is None else _priority(priority),
+        priority=DEFAULT_PRIORITY if priority is None else _priority(priority, profile),
         reply_to=answer,
         correlation_id=given.get("correlation-id"),
         type=given.get("type"),
@@ -316,6 +317,8 @@ def _managing_among(texts: list[str]) -> CommandRefused:
     )
 
 
+#: A priority of brokers that take any; Java reads no more digits.
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 _SHORTEST_ENVELOPE: Final = len(CONTENT_TYPE)
 
 
@@ -380,11 +383,13 @@ def restore(plan: SendPlan, headers: Headers, body: bytes, expires: int | None) 
     return restored
 
 
-def _priority(text: str) -> int:
+def _priority(text: str, profile: Profile) -> int:
     text = text.strip()
-    if len(text) != 1 or text not in "0123456789":
-        raise CommandRefused(f"priority '{text[:40]}' is none: expected 0 to 9")
-    return int(text)
+    if len(text) == 1 and text in "0123456789":
+        return int(text)
+    if profile.any_priority and _INTEGER.fullmatch(text) is not None:
+        return min(max(int(text), 0), 9)
+    raise CommandRefused(f"priority '{text[:40]}' is none: expected 0 to 9")
 
 
 def is_text(body: bytes) -> bool:

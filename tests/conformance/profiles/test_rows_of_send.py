@@ -89,6 +89,30 @@ def test_message_id(join: Join, name: str, profile: str, cell: str) -> None:
 
 
 @row(
+    "SEND with ``priority:20``",
+    openmq="ERROR",
+    standard="ERROR",
+    activemq="counts as 9",
+    artemis="ERROR",
+    rabbitmq="counts as 9",
+)
+def test_priorities_beyond_those_of_jms(join: Join, name: str, profile: str, cell: str) -> None:
+    client, destination = join(profile), f"/queue/{name}"
+    if cell == "ERROR":
+        client.send("SEND", {"destination": destination, "priority": "20", "receipt": "r"})
+        client.error("priority '20'")
+        return
+    texts = {"-3": "0", "8": "8", "+9": "9", "20": "9", "2147483647": "9"}
+    for each in texts:
+        client.send("SEND", {"destination": destination, "priority": each}, each)
+    client.subscribe(destination)
+    assert {each.text: each["priority"] for each in client.messages(len(texts))} == texts
+    # What is no number stays refused.
+    client.send("SEND", {"destination": destination, "priority": "high", "receipt": "r"})
+    assert "priority 'high'" in answer(client).text
+
+
+@row(
     "a body that is not UTF-8, without ``content-length``",
     openmq="ERROR",
     standard="ERROR",
