@@ -32,6 +32,11 @@ from gateway.messaging.provider import ConsumerSpec, Credentials
 _IN_USE: Final = re.compile(
     r"in use|already has|already (?:being )?used|active (?:consumer|subscriber)", re.IGNORECASE
 )
+#: The name of an exception's class, and what leads to it or sets it off from its message.
+_CLASS: Final = re.compile(
+    r"(?:; (?:caused by|linked to) )?(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error)(?=;|$)"
+    r"|(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error)\b(?:: *)?"
+)
 
 
 class Kind(IntEnum):
@@ -126,6 +131,14 @@ class ProviderFull(DestinationFull):
         self.value = 0
 
 
+def without_classes(reason: str) -> str:
+    """Return what a provider says without the names of Java's classes.
+
+    Clients read it, to whom these say nothing.
+    """
+    return _CLASS.sub("", reason).strip() or "the provider does not say why"
+
+
 def of_connecting(
     kind: int, reason: str, credentials: Credentials, client_id: str | None
 ) -> MessagingError:
@@ -158,7 +171,7 @@ def of_consuming(
     if kind == Kind.SECURITY:
         return AccessDenied(username, "browse" if spec.browse else "consume", destination)
     if kind == Kind.SELECTOR:
-        return InvalidSelector(spec.selector or "", 0, reason)
+        return InvalidSelector(spec.selector or "", 0, without_classes(reason))
     return _general(kind, reason, destination)
 
 
@@ -187,9 +200,9 @@ def of_unsubscribing(kind: int, reason: str, client_id: str, name: str) -> Messa
 
 def _general(kind: int, reason: str, destination: Destination | None) -> MessagingError:
     if kind == Kind.DESTINATION and destination is not None:
-        return InvalidDestination(destination, reason)
+        return InvalidDestination(destination, without_classes(reason))
     if kind == Kind.RESOURCE and destination is not None:
-        return ProviderFull(destination, reason)
+        return ProviderFull(destination, without_classes(reason))
     if kind == Kind.OUTCOME_UNKNOWN:
         return OutcomeUnknown(reason)
     if kind in (Kind.UNAVAILABLE, Kind.STATE, Kind.MISSING):
