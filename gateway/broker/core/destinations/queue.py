@@ -14,7 +14,6 @@ from gateway.broker.core.delivery.dispatch import Dispatch
 from gateway.broker.core.destinations.last_values import Growth, LastOfKey, LastValues
 from gateway.broker.core.destinations.purging import SelectivePurge
 from gateway.broker.core.physical import Accepted, PhysicalDestination
-from gateway.broker.core.waiting.lane import BEYOND
 from gateway.broker.durability.rows import BLOCK
 from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.messaging.dead import DeadReason
@@ -134,7 +133,13 @@ class PhysicalQueue(PhysicalDestination):
             return
         self._looking += 1
         self.hold_deliveries(self._held)
-        SelectivePurge(self, BEYOND - 1, partial(self._look_at, values), self._looked_at).start()
+        # What comes later is looked at when it comes.
+        backlog = self.dispatch.backlog
+        last = max(
+            [*(lane.last() for _, lane in backlog.lanes()), *backlog.delayed, *backlog.resting],
+            default=0,
+        )
+        SelectivePurge(self, last, partial(self._look_at, values), self._looked_at).start()
 
     def _look_at(self, values: LastValues, message: Message) -> bool:
         if self.last_values is values:

@@ -92,6 +92,18 @@ class PriorityLane:
             return returned[-1]
         return window[0] if window else None
 
+    def last(self) -> int:
+        """A number up to which all seqs that wait are; 0 if none does.
+
+        Nothing of what comes later for the first time is below it.
+        """
+        ends = [self.window[-1].seq] if self.window else []
+        if self.returned:
+            ends.append(self.returned[0].seq)
+        if len(self._seqs):
+            ends.append(self._seqs[-1])
+        return max([*ends, *self.reading], default=0)
+
     def in_memory(self, after: int = 0, before: int = BEYOND) -> Iterator[Message]:
         """Yield messages in memory with seqs between, in order.
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from gateway.broker.core.destinations.last_values import ENTRY
+from gateway.broker.core.destinations.purging import EXAMINED
 from gateway.broker.core.waiting.memory import OVERHEAD, Memory
 from gateway.broker.operator.administration import AdministrationRefused
 from gateway.broker.operator.message_administration import Chosen
@@ -545,6 +546,26 @@ def test_consumers_wait_while_all_is_looked_at(tmp_path: Path) -> None:
     outcome(stepped, asked)
     stepped.run_until_idle()
     assert inbox.texts == ["1198", "1199"] == inbox.texts[-2:]
+
+
+def test_what_comes_meanwhile_does_not_make_consumers_wait_longer(tmp_path: Path) -> None:
+    stepped = Stepped(tmp_path)
+    stepped.send_each([keyed(number, number) for number in range(EXAMINED)])
+    administration(stepped).update("queue", "q", {"lastValueKey": KEY})
+    inbox, sender = stepped.consume(stepped.session(), Q), stepped.session()
+    turns = iter(range(50))
+
+    def come() -> None:
+        """More than one turn looks at, in each turn, until the consumer has any."""
+        turn = next(turns, None)
+        if turn is not None and not inbox.texts:
+            sender.send([keyed(f"{turn}-{number}", "x") for number in range(2 * EXAMINED)])
+            stepped.clock.callLater(0, come)
+
+    come()
+    stepped.clock.advance(0)
+    assert inbox.texts
+    assert next(turns, 50) < 20, "consumers wait for as long as messages come"
 
 
 def test_a_pause_of_an_administrator_holds_on(tmp_path: Path) -> None:
