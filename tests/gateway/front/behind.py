@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
+from urllib.parse import unquote
 from xml.sax.saxutils import quoteattr
 
 from gateway.broker.security.access import DEFAULT_RULES
 from tests.bridge.providers.jms.stubs import compiled
-from tests.conformance.client import Client
+from tests.conformance.client import Client, Frame
 from tests.gateway_process import HOST, GatewayProcess, free_port
 from tests.servers import activemq, rabbitmq
 
@@ -138,3 +139,32 @@ def with_profiles(
     (file.parent / "passfile").write_text("imq.imqcmd.password=admin\n")
     (file.parent / "passfile").chmod(0o600)
     return gateway
+
+
+def of_this_test(client: Client, text: str) -> Frame:
+    """The next message with this text, as other tests send, too."""
+    while (message := client.message()).text != text:
+        pass
+    return message
+
+
+def check_exchange(
+    there: str, text: str, client: Client, own: Client, senders: Iterable[Client]
+) -> None:
+    """Check that RabbitMQ's own clients and a gateway's name it alike.
+
+    As a destination and in reply-to, whichever sends.
+    """
+    client.subscribe(there)
+    own.subscribe(there)
+    for each in senders:
+        each.put(there, text, reply_to=there)
+        for receiver in (own, client):
+            message = of_this_test(receiver, text)
+            # RabbitMQ writes what is not ASCII by numbers; a reply destination stays as it was sent.
+            named = unquote(message["destination"])
+            assert (named, unquote(message["reply-to"])) == (unquote(there), unquote(there))
+            assert message["subscription"] == "s"
+    client.send("SEND", {"destination": message["reply-to"]}, f"{text} replied")
+    for receiver in (own, client):
+        assert of_this_test(receiver, f"{text} replied").text == f"{text} replied"

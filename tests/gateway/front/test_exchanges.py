@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
 
 import pytest
 
-from tests.conformance.client import Client, Frame
+from tests.conformance.client import Client
 from tests.faults.proxy import Proxy
 from tests.gateway.front import behind
-from tests.gateway.front.behind import Connect
+from tests.gateway.front.behind import Connect, check_exchange, of_this_test
 from tests.gateway_process import GatewayProcess
 from tests.servers import rabbitmq
 
@@ -57,13 +56,6 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-def _of_this_test(client: Client, text: str) -> Frame:
-    """The next message with this text, as other tests send, too."""
-    while (message := client.message()).text != text:
-        pass
-    return message
-
-
 def _refused(client: Client, command: str, headers: dict[str, str]) -> str:
     """What an ERROR with the receipt-id says."""
     client.send(command, {"id": "s", "receipt": "r", **headers})
@@ -98,21 +90,9 @@ def test_an_exchange_is_that_of_rabbitmqs_own_clients(
     exchange: str,
     key: str,
 ) -> None:
-    """Under one name to both, as a destination and in reply-to."""
     there = f"/exchange/{exchange}{key.format(name)}"
-    client = connect(front, "rabbitmq")
-    client.subscribe(there)
-    own.subscribe(there)
-    for each in (sender, connect(front, "rabbitmq")):
-        each.put(there, name, reply_to=there)
-        for receiver in (own, client):
-            message = _of_this_test(receiver, name)
-            named = unquote(message["destination"])
-            assert (named, unquote(message["reply-to"])) == (unquote(there), unquote(there))
-            assert message["subscription"] == "s"
-    client.send("SEND", {"destination": message["reply-to"]}, f"{name} replied")
-    for receiver in (own, client):
-        assert _of_this_test(receiver, f"{name} replied").text == f"{name} replied"
+    client, other = (connect(front, "rabbitmq") for _ in range(2))
+    check_exchange(there, name, client, own, (sender, other))
 
 
 @pytest.mark.parametrize("pattern", ["{}.*", "{}.#", "#.{}.created", "*.created.#"])
@@ -122,7 +102,7 @@ def test_wildcards_are_those_of_the_exchange(
     client = connect(front, "rabbitmq")
     client.subscribe(f"/exchange/orders/{pattern.format(name)}")
     own.put(f"/exchange/orders/{name}.created", name)
-    message = _of_this_test(client, name)
+    message = of_this_test(client, name)
     assert message["destination"] == f"/exchange/orders/{name}.created"
 
 
@@ -418,7 +398,7 @@ def test_a_queue_has_the_arguments_that_the_client_says(
     client.disconnect()
     own.subscribe("/exchange/news")
     sender.put(f"/exchange/orders/{name}", f"{name} a", f"{name} b")
-    assert _of_this_test(own, f"{name} a")["destination"] == f"/exchange/news/{name}"
+    assert of_this_test(own, f"{name} a")["destination"] == f"/exchange/news/{name}"
     # With other arguments it is another queue to RabbitMQ, which refuses it.
     client = connect(front, "rabbitmq")
     frame = {"destination": f"/exchange/orders/{name}", "x-queue-name": name, "x-max-length": "2"}

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.conformance.client import Client, Frame
+from tests.conformance.client import Client
 from tests.gateway.front import behind
-from tests.gateway.front.behind import Connect
+from tests.gateway.front.behind import Connect, check_exchange, of_this_test
 from tests.gateway_process import GatewayProcess
 
 pytestmark = pytest.mark.brokers
@@ -119,7 +119,7 @@ def test_an_exchange_is_passed_on_by_amqp(
     connect(by_amqp, "rabbitmq").put(there, name, reply_to=there)
     own.put(there, name, reply_to=there)
     for _ in range(2):
-        message = _of_this_test(client, name)
+        message = of_this_test(client, name)
         named = unquote(message["destination"])
         assert (named, unquote(message["reply-to"])) == (unquote(there), unquote(there))
 
@@ -182,28 +182,9 @@ def test_an_exchange_is_that_of_rabbitmqs_own_clients(
     exchange: str,
     key: str,
 ) -> None:
-    """Under one name to both, as a destination and in reply-to."""
     there = f"/exchange/{exchange}{key.format(name)}"
-    client = connect(by_stomp, "rabbitmq")
-    client.subscribe(there)
-    own.subscribe(there)
-    for each in (sender, connect(by_stomp, "rabbitmq")):
-        each.put(there, name, reply_to=there)
-        for receiver in (own, client):
-            message = _of_this_test(receiver, name)
-            # RabbitMQ writes what is not ASCII by numbers; a reply destination stays as it was sent.
-            named = unquote(message["destination"])
-            assert (named, unquote(message["reply-to"])) == (unquote(there), unquote(there))
-    client.send("SEND", {"destination": message["reply-to"]}, f"{name} replied")
-    for receiver in (own, client):
-        assert _of_this_test(receiver, f"{name} replied").text == f"{name} replied"
-
-
-def _of_this_test(client: Client, text: str) -> Frame:
-    """The next message with this text, as other tests send, too."""
-    while (message := client.message()).text != text:
-        pass
-    return message
+    client, other = (connect(by_stomp, "rabbitmq") for _ in range(2))
+    check_exchange(there, name, client, own, (sender, other))
 
 
 @pytest.mark.parametrize("profile", ["", "activemq", "artemis"])

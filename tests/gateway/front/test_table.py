@@ -221,27 +221,24 @@ def topic(connect: Connect, name: str) -> None:
 
 
 def wildcards(connect: Connect, name: str) -> None:
-    client = connect()
-    client.subscribe(f"/topic/{name}.*")
-    connect().put(f"/topic/{name}.low", "a")
-    message = client.message()
-    assert (message.text, message["destination"]) == ("a", f"/topic/{name}.low")
+    _arrives(connect, f"/topic/{name}.low", pattern=f"/topic/{name}.*")
 
 
 def own_exchange(connect: Connect, name: str) -> None:
-    client = connect("rabbitmq")
-    client.subscribe(f"/exchange/front/{name}")
-    connect("rabbitmq").put(f"/exchange/front/{name}", "a")
-    message = client.message()
-    assert (message.text, message["destination"]) == ("a", f"/exchange/front/{name}")
+    _arrives(connect, f"/exchange/front/{name}", profile="rabbitmq")
 
 
 def topic_of_an_exchange(connect: Connect, name: str) -> None:
-    client = connect()
-    client.subscribe(f"/topic/amq.exchange.front.{name}")
-    connect().put(f"/topic/amq.exchange.front.{name}", "a")
+    _arrives(connect, f"/topic/amq.exchange.front.{name}")
+
+
+def _arrives(connect: Connect, there: str, *, pattern: str = "", profile: str = "") -> None:
+    """A subscriber gets a message under the name that it was sent to."""
+    client = connect(profile)
+    client.subscribe(pattern or there)
+    connect(profile).put(there, "a")
     message = client.message()
-    assert (message.text, message["destination"]) == ("a", f"/topic/amq.exchange.front.{name}")
+    assert (message.text, message["destination"]) == ("a", there)
 
 
 def queue_name(connect: Connect, name: str) -> None:
