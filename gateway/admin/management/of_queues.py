@@ -154,33 +154,33 @@ async def _list_text(asking: Asking, queue: DestinationView, given: Given) -> st
     return json_text(await _list(asking, queue, given))
 
 
-async def _purge(asking: Asking, queue: DestinationView, given: Given) -> object:
-    answer = await asking.act(
-        "POST",
-        "/v1/destination/purge",
-        type="queue",
-        name=queue.name,
-        selector=given.get("filter") or "",
-    )
-    return answer["purged"]
+async def _purge(asking: Asking, queue: DestinationView, given: Given) -> int:
+    return await _purged(asking, queue, given.get("filter"))
 
 
 async def _bury_one(asking: Asking, queue: DestinationView, given: Given) -> bool:
-    return await _buried(asking, queue, f"JMSMessageID = {quoted(_id(given))}") > 0
+    chosen = f"JMSMessageID = {quoted(_id(given))}"
+    return await _purged(asking, queue, chosen, use_dmq=True) > 0
 
 
 async def _bury(asking: Asking, queue: DestinationView, given: Given) -> int:
-    return await _buried(asking, queue, given["filter"] or "")
+    return await _purged(asking, queue, given["filter"], use_dmq=True)
 
 
-async def _buried(asking: Asking, queue: DestinationView, selector: str) -> int:
+async def _purged(
+    asking: Asking, queue: DestinationView, selector: str | None, **more: bool
+) -> int:
+    """Purge what a selector chooses, or all.
+
+    :returns: how many messages have gone.
+    """
     answer = await asking.act(
         "POST",
         "/v1/destination/purge",
         type="queue",
         name=queue.name,
-        selector=selector,
-        use_dmq=True,
+        selector=selector or "",
+        **more,
     )
     return int(answer["purged"])
 
