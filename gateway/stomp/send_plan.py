@@ -389,16 +389,14 @@ def _priority(text: str, profile: Profile) -> int:
         return int(text)
     if profile.any_priority and _INTEGER.fullmatch(text) is not None:
         return min(max(int(text), 0), 9)
-    raise CommandRefused(f"priority '{text[:40]}' is none: expected 0 to 9")
+    raise CommandRefused(f"priority '{text[:40]}': expected a number from 0 to 9")
 
 
 def is_text(body: bytes) -> bool:
     """Whether a body is UTF-8."""
-    if body.isascii():
-        return True
     try:
-        body.decode()
-    except UnicodeDecodeError:
+        check_text(body)
+    except CommandRefused:
         return False
     return True
 
@@ -421,7 +419,7 @@ def check_text(body: bytes) -> None:
 
 
 def of_bytes(headers: Headers) -> Headers:
-    """Return the headers of a text that is none, for a BytesMessage."""
+    """Return the headers of a BytesMessage for what was to be a text."""
     made = headers.replace(body_type=BodyType.BYTES)
     given = headers.repeated or headers
     if not isinstance(given, AddressedHeaders):

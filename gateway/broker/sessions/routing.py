@@ -505,7 +505,7 @@ class Routing:
 
 
 def _is_addressed(headers: Headers) -> bool:
-    """Whether a client names the address of a queue, which nobody has chosen."""
+    """Whether it is an address, of whose queues none is chosen yet."""
     return type(headers.repeated or headers) is AddressedHeaders
 
 
