@@ -106,6 +106,8 @@ MODULES = [
     "gateway/stomp/wire/shapes.py",
     "bridge/providers/jms/batches.py",
     "gateway/tracing/contexts.py",
+    "gateway/tracing/otlp.py",
+    "gateway/tracing/spans.py",
 ]
 
 #: setup.py runs for other purposes, too, and for an editable install by none of these.
