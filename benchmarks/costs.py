@@ -2,7 +2,8 @@
 
 One gateway has the setting and one has not. They are compared by the processor time that they take
 for a message, in cells of steady load, as :mod:`benchmarks.processor` measures it. Fails where more
-than 2 % cannot be ruled out: where the upper end of the interval is above that.
+than 2 % cannot be ruled out: where the upper end of the interval is above that. Traces are switched
+on and off in one process instead, see :mod:`benchmarks.switched`.
 
 With ``--rate`` they are compared by their rates instead, as by :mod:`benchmarks.pairs`, whose options
 may follow: it says what users see, and cannot tell 2 % from noise.
@@ -25,16 +26,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from benchmarks import pairs, processor
 from benchmarks.cells import select
 from benchmarks.peers import Gateway, free_port
-from benchmarks.processor import Plan
+from benchmarks.processor import SLICES, OneProcess, Plan, Sides
 from benchmarks.steady_cells import Steady
+from benchmarks.switched import SwitchedGateway
+
+_Kind = TypeVar("_Kind", bound=Gateway)
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,12 @@ class Cost:
 
     :param both: settings of both gateways.
     :param new: those of one; ``{port}`` is the collector's.
+    :param switched: it is of traces, which can be switched.
     """
 
     both: Mapping[str, str]
     new: Mapping[str, str]
+    switched: bool = False
 
 
 _ALL: Final = {"imq.journal.level": "all"}
@@ -54,8 +61,8 @@ _ENDPOINT: Final = {"imq.tracing.endpoint": "http://127.0.0.1:{port}/v1/traces"}
 COSTS: Final = {
     "chain": Cost(_ALL, {"imq.journal.chain": "true"}),
     "nothing": Cost(_ALL, {}),
-    "tracing": Cost(_ALL, {**_ENDPOINT, "imq.tracing.oneIn": "1000"}),
-    "tracing-asked": Cost({}, _ENDPOINT),
+    "tracing": Cost(_ALL, {**_ENDPOINT, "imq.tracing.oneIn": "1000"}, switched=True),
+    "tracing-asked": Cost({}, _ENDPOINT, switched=True),
 }
 #: Percent.
 _BOUND: Final = 2.0
@@ -77,7 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             if options.rate:
                 return _rates(options.path, both, new, more)
-            return _processor(parser, Path(options.path), both, {**both, **new}, more)
+            path, new = Path(options.path), {**both, **new}
+            if cost.switched:
+                traced = _gateway("switched", path, new, SwitchedGateway)
+                return _processor(parser, partial(OneProcess, traced), SLICES, more)
+            sides = partial(
+                Sides, _gateway("old", path, both, Gateway), _gateway("new", path, new, Gateway)
+            )
+            return _processor(parser, sides, Plan(), more)
         finally:
             collector.terminate()
 
@@ -92,12 +106,10 @@ def _rates(path: str, both: Mapping[str, str], new: Mapping[str, str], more: Seq
 
 def _processor(
     parser: argparse.ArgumentParser,
-    path: Path,
-    old: Mapping[str, str],
-    new: Mapping[str, str],
+    sides: Callable[[Path], Sides],
+    plan: Plan,
     more: Sequence[str],
 ) -> int:
-    plan = Plan()
     parser.add_argument("--starts", type=int, default=plan.starts, help="(%(default)s)")
     parser.add_argument("--pairs", type=int, default=plan.pairs, help="of each (%(default)s)")
     parser.add_argument("--seconds", type=float, default=plan.seconds, help="(%(default)s)")
@@ -116,8 +128,7 @@ def _processor(
         folder = Path(tempfile.mkdtemp(prefix="stomp-costs-"))
         try:
             measured = processor.measure(
-                _gateway("old", path, old),
-                _gateway("new", path, new),
+                sides,
                 work.load,
                 folder,
                 plan,
@@ -136,11 +147,11 @@ def _processor(
     return 1 if over else 0
 
 
-def _gateway(name: str, path: Path, more: Mapping[str, str]) -> type[Gateway]:
+def _gateway(name: str, path: Path, more: Mapping[str, str], kind: type[_Kind]) -> type[_Kind]:
     def settings(self: Gateway) -> dict[str, str]:
         return Gateway.settings(self) | dict(more)
 
-    return type(name, (Gateway,), {"name": name, "path": path.resolve(), "settings": settings})
+    return type(name, (kind,), {"name": name, "path": path.resolve(), "settings": settings})
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -90,12 +90,21 @@ class Schedule:
                 self.waits.append(now - due)
 
 
-def run(peer: Peer, load: Load, name: str, warm_up: float, seconds: float) -> Measurement:
+def run(
+    peer: Peer,
+    load: Load,
+    name: str,
+    warm_up: float,
+    seconds: float,
+    see: Callable[[int], bool] | None = None,
+) -> Measurement:
     """Load one server.
 
     :param name: of the destination, not used before.
     :param warm_up: seconds of load before the measurement begins.
     :param seconds: length of the measurement.
+    :param see: gets often, a thousand times a second at most, how many messages were received so
+        far, from the beginning of the measurement on. It says whether that is enough.
     :returns: ``value`` is messages received a second; of a topic, by all subscribers together. With
         a rate, percentiles are from the time a message was due to its arrival; with receipts, from
         sending to the receipt.
@@ -105,15 +114,20 @@ def run(peer: Peer, load: Load, name: str, warm_up: float, seconds: float) -> Me
     gc.disable()
     try:
         with Poll() as poll:
-            return _run(
-                poll, peer, load, f"/{'topic' if load.topic else 'queue'}/{name}", warm_up, seconds
-            )
+            destination = f"/{'topic' if load.topic else 'queue'}/{name}"
+            return _run(poll, peer, load, destination, warm_up, seconds, see)
     finally:
         gc.enable()
 
 
 def _run(
-    poll: Poll, peer: Peer, load: Load, destination: str, warm_up: float, seconds: float
+    poll: Poll,
+    peer: Peer,
+    load: Load,
+    destination: str,
+    warm_up: float,
+    seconds: float,
+    see: Callable[[int], bool] | None,
 ) -> Measurement:
     schedule = None if load.rate is None else Schedule(load.rate, load.producers)
     tallies = [Tally(load.producers) for _ in range(load.consumers if load.topic else 1)]
@@ -173,7 +187,10 @@ def _run(
             else:
                 time.sleep(_PAUSE)
                 poll.turn(min(end - now, 0.05))
+            if seen is not None and seen(sum(tally.distinct for tally in tallies)):
+                return
 
+    seen = None
     send_until(perf_counter() + warm_up)
     for producer in producers:
         producer.waits.clear()
@@ -181,6 +198,7 @@ def _run(
     received = sum(tally.distinct for tally in tallies)
     if schedule is not None:
         schedule.measure_from(meter.began)
+    seen = see
     send_until(meter.began + seconds)
 
     def measured() -> bool:

@@ -248,26 +248,31 @@ class Gateway(Peer):
         self.port_mapper_port = free_port()
 
     def _launch(self) -> ProcessTree:
-        executable = Path(sys.executable).parent / "stomp-gateway"
-        if not executable.exists():
-            raise NotInstalled(
-                f"{executable} is missing: install the project into this environment"
-            )
         if self.tls:
             self._make_keys()
         arguments = [
-            str(executable),
+            *self.command(),
             "--varhome",
             str(self.folder / "var"),
             "--instance",
             _INSTANCE,
         ]
         arguments += [f"-D{name}={value}" for name, value in self.settings().items()]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": "" if self.path is None else str(self.path.resolve()),
-        }
-        return ProcessTree(arguments, environment, self.folder, self.log)
+        return ProcessTree(arguments, self.environment(), self.folder, self.log)
+
+    def command(self) -> list[str]:
+        """What is run, without arguments."""
+        executable = Path(sys.executable).parent / "stomp-gateway"
+        if not executable.exists():
+            raise NotInstalled(
+                f"{executable} is missing: install the project into this environment"
+            )
+        return [str(executable)]
+
+    def environment(self) -> dict[str, str]:
+        """The whole environment of it."""
+        path = "" if self.path is None else str(self.path.resolve())
+        return {**os.environ, "PYTHONPATH": path}
 
     @property
     def instance(self) -> Path:

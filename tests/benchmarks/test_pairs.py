@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,10 @@ import pytest
 from benchmarks import costs, pairs, processor
 from benchmarks.cell import Row
 from benchmarks.measurement import Measurement
+from benchmarks.process import ProcessTree
+from benchmarks.processor import Plan, Slices
 from benchmarks.results import RowResult
+from benchmarks.switched import SwitchedGateway
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,14 +76,55 @@ def test_an_interval_holds_what_two_starts_differ_by() -> None:
         processor.estimate([[]])
 
 
+#: It works while it is switched on, and tells when it listens.
+_WORKS = """
+import signal, sys, time
+on = False
+def switch(number, frame):
+    global on
+    on = number == signal.SIGUSR2
+signal.signal(signal.SIGUSR1, switch)
+signal.signal(signal.SIGUSR2, switch)
+print("ready", flush=True)
+while True:
+    on or time.sleep(0.001)
+"""
+
+
+class _Working(SwitchedGateway):
+    def _launch(self) -> ProcessTree:
+        arguments = [sys.executable, "-c", _WORKS]
+        return ProcessTree(arguments, os.environ, self.folder, self.log)
+
+    def _answers(self) -> bool:
+        return "ready" in self.log.read_text()
+
+
+def test_a_slice_tells_the_side_that_it_is_of(tmp_path: Path) -> None:
+    peer = _Working(tmp_path / "working")
+    peer.start()
+    try:
+        slices = Slices(peer, [0, 1, 1, 0, 0, 1], Plan(1, 3, 0.02, 0.1))
+        many = itertools.count(1000, 1000)
+        while not slices.see(next(many)):
+            pass
+    finally:
+        peer.kill()
+    pairs = slices.pairs()
+    assert len(pairs) == 3
+    for old, new in pairs:
+        assert new > 3 * old
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("name", ["tracing", "chain"])
 def test_a_setting_is_measured_beside_the_same_without_it(
-    capfd: pytest.CaptureFixture[str],
+    name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["tracing", "--path", str(ROOT), "--only", "auto-constant", "--pairs", "2"]
+    arguments = [name, "--path", str(ROOT), "--only", "auto-constant", "--pairs", "2"]
     assert costs.main([*arguments, "--starts", "2", "--bound", "100000"]) == 0
     told = capfd.readouterr().out
     assert re.search(r"auto-constant .* µs/msg +[-+][0-9.]+ % \(.* to .* %\), 4 pairs", told)
     requests = re.search(r"(\d+) requests with (\d+) octets came", told)
     assert requests is not None
-    assert int(requests[1]) > 0
+    assert (int(requests[1]) > 0) == (name == "tracing")
