@@ -79,7 +79,7 @@ FILES_OF_THE_STORE = cluster_rows.py copying.py damage.py database_inspection.py
 test-compiled: packages $(COMPILED)/.built
 	$(BIN)/python -m pytest -q $(if $(SIDE_BY_SIDE),-n 2 --dist loadgroup --no-loadscope-reorder) -m 'not brokers and not slow' --hypothesis-profile small \
 	    -o pythonpath='$(COMPILED) .' tests/compiled.py tests/gateway/stomp tests/gateway/messaging tests/gateway/broker tests/properties/test_wire.py \
-	    tests/bridge/providers/stomp tests/contract $(addprefix --ignore=tests/gateway/,$(addprefix broker/store/test_,$(FILES_OF_THE_STORE)) \
+	    tests/bridge/providers/stomp tests/contract tests/gateway/tracing $(addprefix --ignore=tests/gateway/,$(addprefix broker/store/test_,$(FILES_OF_THE_STORE)) \
 	    $(addprefix broker/security/test_,passcodes.py usermgr.py users.py) stomp/test_memory.py stomp/wire/test_work.py)
 
 lint: $(VENV)/.installed-for-tests
