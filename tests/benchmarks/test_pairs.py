@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import costs, pairs, processor
+from benchmarks import costs, load, pairs, processor
 from benchmarks.cell import Row
+from benchmarks.load import Load
 from benchmarks.measurement import Measurement
 from benchmarks.process import ProcessTree
 from benchmarks.processor import Plan, Slices
 from benchmarks.results import RowResult
 from benchmarks.switched import SwitchedGateway
+from tests.crash.waiting import until
+from tests.test_process_tracing import collecting
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +117,34 @@ def test_a_slice_tells_the_side_that_it_is_of(tmp_path: Path) -> None:
     assert len(pairs) == 3
     for old, new in pairs:
         assert new > 3 * old
+
+
+class _Traced(SwitchedGateway):
+    endpoint = ""
+
+    def settings(self) -> dict[str, str]:
+        traces = {"imq.tracing.endpoint": self.endpoint, "imq.tracing.oneIn": "1"}
+        return super().settings() | traces | {"imq.journal.level": "all"}
+
+
+def test_messages_are_traced_while_that_is_switched_on(tmp_path: Path) -> None:
+    with collecting() as (collector, port):
+        peer = _Traced(tmp_path / "traced")
+        peer.endpoint = f"http://127.0.0.1:{port}/v1/traces"
+        peer.start()
+        try:
+            for name, on in (("first", True), ("off", False), ("on", True)):
+                peer.switch(on)
+                load.run(peer, Load(), name, 0.0, 0.3)
+            until(
+                lambda: any(span["name"] == "settle queue:on" for span in collector.spans),
+                lambda: f"only {len(collector.spans)} spans came",
+            )
+        finally:
+            peer.kill()
+        names = {span["name"] for span in collector.spans}
+        assert "publish queue:first" in names
+        assert not [name for name in names if name.endswith("queue:off")]
 
 
 @pytest.mark.long
