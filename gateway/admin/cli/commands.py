@@ -80,7 +80,8 @@ class Parser(argparse.ArgumentParser):
     """argparse's parser, without abbreviations.
 
     It raises :class:`UsageError` where argparse would end the program. Options stand anywhere, each apart from its value: ``-bhost`` is unknown. What was not given is
-    None, a flag False.
+    None, a flag False. A value may begin with a dash, as the names of destinations do that clients have
+    given them; one that is an option, too, stands behind ``=``, as in ``-n=-f``.
 
     :param values: the program's own options with a value: how they are written, by blanks apart,
         and their attributes.
@@ -103,7 +104,7 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, arguments: Sequence[str]) -> argparse.Namespace:  # type: ignore[override]
         """:raises UsageError: the arguments are not what was added."""
         self._check_options(arguments)
-        parsed = self.parse_intermixed_args(arguments)
+        parsed = self.parse_intermixed_args(self._with_dashes(arguments))
         if parsed.more and parsed.subcommand != "context":
             raise UsageError(f"unrecognized arguments: {parsed.more}")
         return parsed
@@ -123,6 +124,26 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """:raises UsageError: always."""
         raise UsageError(message)
+
+    def _with_dashes(self, arguments: Sequence[str]) -> list[str]:
+        """Return the arguments, each value that begins with a dash behind ``=``.
+
+        argparse takes such a value for an option.
+        """
+        known = {option: action for action in self._actions for option in action.option_strings}
+        found: list[str] = []
+        given = iter(arguments)
+        for argument in given:
+            action = known.get(argument)
+            if action is None or action.nargs is not None:
+                found.append(argument)
+                continue
+            value = next(given)
+            if value.startswith("-") and value.partition("=")[0] not in known:
+                found.append(f"{argument}={value}")
+            else:
+                found += [argument, value]
+        return found
 
     def _check_options(self, arguments: Sequence[str]) -> None:
         for each in arguments:

@@ -649,6 +649,26 @@ async def test_the_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         await client.close()
 
 
+@on_reactor
+async def test_names_that_clients_have_given_may_begin_with_a_dash(
+    imq: Live, session: Session
+) -> None:
+    for name in ("-x", "--tmp-", "-5"):
+        session.send([text(Queue(name), "a"), text(Queue(name), "b")])
+        await completed(session)
+        of_queue = ("-t", "q", "-n", name)
+        assert (await imq.json("query", "dst", *of_queue))["messages"] == 2
+        await imq("move", "msg", *of_queue, "-limit", "1", "-to", f"{name}2", "-f")
+        assert (await imq.json("query", "dst", "-t", "q", "-n", f"{name}2"))["messages"] == 1
+        await imq("purge", "dst", *of_queue, "-f")
+        assert (await imq.json("query", "dst", *of_queue))["messages"] == 0
+    # One that is an option needs the other form.
+    session.send([text(Queue("-f"), "a")])
+    await completed(session)
+    await imq("destroy", "dst", "-t", "q", "-n=-f", "-f")
+    assert "-n: expected one argument" in await imq("purge", "dst", "-n", "-t", "q", code=1)
+
+
 # --- confirmation, silence, help
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+import click
 import pytest
 from twisted.internet.task import Clock
 from twisted.web.test.requesthelper import DummyRequest
@@ -23,10 +26,12 @@ from gateway.admin.console.transactions import TRANSACTION_ACTIONS
 from gateway.admin.console.view import View
 from gateway.admin.service.requests import AdminRequest
 from gateway.admin.service.roles import Identity, Role, needed
+from gateway.broker.security import usermgr
 from tests.gateway.admin.asking import ask, post
 from tests.gateway.admin.console.serving import USERS, Served, client, serving
 from tests.gateway_process import HOST
 from tests.on_reactor import on_reactor
+from tests.why.scenes import parsed
 
 pytestmark = pytest.mark.process
 
@@ -250,18 +255,51 @@ def test_the_editor_of_a_message_that_is_gone_answers_so(served: Served) -> None
     assert (reply.status, "no message 1 waits in queue" in reply.text) == (404, True)
 
 
+#: All that can be done in the console.
+EVERY = {
+    **ACTIONS,
+    **MESSAGE_ACTIONS,
+    **TRANSACTION_ACTIONS,
+    **TRACE_ACTIONS,
+    **administration_actions(Path("/var"), "i"),
+    "edit": LOOK_TO_EDIT,
+}
+#: What is filled in where an action asks for it.
+FILLED_IN = {"text": "7", "number": "7", "flag": "true", "password": "secret"}
+
+
 def test_each_action_about_something_looks_for_it() -> None:
-    every = {
-        **ACTIONS,
-        **MESSAGE_ACTIONS,
-        **TRANSACTION_ACTIONS,
-        **TRACE_ACTIONS,
-        **administration_actions(Path("/var"), "i"),
-        "edit": LOOK_TO_EDIT,
-    }
     assert [
-        name for name, action in every.items() if action.parameters and not action.subject
+        name for name, action in EVERY.items() if action.parameters and not action.subject
     ] == []
+
+
+@pytest.mark.parametrize("name", ["orders", "-x", """o'r "d" $(e) `r` é"""])
+@pytest.mark.parametrize("word", EVERY)
+def test_each_action_shows_a_command_that_its_program_takes(word: str, name: str) -> None:
+    action = EVERY[word]
+    edit = json.dumps({"text": name, "properties": {name: "-1"}, "priority": "7"})
+    given = dict.fromkeys(action.parameters, name) | {"type": "queue", "edit": edit}
+    for least in (False, True):
+        for each in action.fields:
+            left_out = least and not each.required and not each.default and word != "limits"
+            filled_in = each.choices[-1] if each.choices else FILLED_IN[each.kind]
+            given[each.name] = "" if left_out else filled_in
+        words = action.command({**given, "address": "http://127.0.0.1:7677"})
+        line = shlex.join(words)
+        assert "secret" not in line
+        if words[0] in ("imqcmd", "imqbridgemgr"):
+            parsed(line)
+        elif words[0] == "imqusermgr":
+            program = usermgr.command
+            verb, command, rest = program.resolve_command(click.Context(program), [*words[1:]])
+            assert command is not None
+            command.make_context(verb, rest).close()
+        else:
+            # There is no command for it: it is asked over HTTP.
+            assert words[0] == "curl"
+            [address] = [each for each in words if each.startswith("http://127.0.0.1:7677/v1/")]
+            assert address.endswith(action.path)
 
 
 @on_reactor
