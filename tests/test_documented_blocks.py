@@ -92,6 +92,10 @@ BROKERS: Final[dict[str, Callable[[list[str]], int]]] = {
 }
 #: What a command says that has understood its words: there is no broker, and no such file.
 UNDERSTOOD: Final = "no broker answers at 127.0.0.1:1|expected a file that can be read|No such file"
+#: Commands that pages name to say that they are not there.
+NOT_THERE: Final = {"imqcmd compact dst", "imqcmd restart bkr", "imqusermgr encode"}
+#: What a command says whose words are a part of one: what is there, or what else it needs.
+IN_PART: Final = "expected {words} |is missing: |needs (the file|-bn or)|No context is used"
 #: What else is read: targets of the Makefile, extras of the package, and files of the checkout.
 READ: Final = (*COMMANDS, "make", "pip", ".venv/bin/python")
 #: What a job is told where another program starts it.
@@ -179,6 +183,45 @@ def test_commands_are_understood(
             _understood(line, passfile)
             said = capsys.readouterr().err
             assert re.search(UNDERSTOOD, said) or not said, f"{line}: {said}"
+
+
+INLINE: Final = sorted(
+    {
+        " ".join(text.split())
+        for page in (*PAGES, ROOT / "CHANGES.rst")
+        for text in re.findall(
+            rf"``((?:{'|'.join(COMMANDS)})\s[^`]+)``", page.read_text(encoding="utf-8")
+        )
+    }
+)
+
+
+@pytest.mark.parametrize("line", INLINE)
+def test_commands_within_a_sentence_or_a_table_are_there(
+    line: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may lack what they are about, but have only words that exist."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    passfile = tmp_path / "passfile"
+    passfile.touch(0o600)
+    passfile.write_text("imq.imqcmd.password=secret\nimq.imqbridgemgr.password=secret\n")
+    said = ""
+    try:
+        _understood(line.replace("q|t", "q"), passfile)
+    except (click.MissingParameter, SystemExit):
+        pass
+    except click.BadOptionUsage as error:
+        # Its last word is an option without its value.
+        said = "" if error.option_name == line.split()[-1] else str(error)
+    except (click.NoSuchCommand, click.NoSuchOption) as error:
+        said = str(error)
+    said += capsys.readouterr().err
+    words = re.escape(" ".join(line.split()[1:]))
+    there = not said or re.search(f"{UNDERSTOOD}|{IN_PART.format(words=words)}", said)
+    assert bool(there) == (line not in NOT_THERE), said
 
 
 def _understood(line: str, passfile: Path) -> None:
