@@ -156,6 +156,20 @@ def test_a_rule_is_checked_before_it_is_changed_and_holds_at_once(
         nora.put("/queue/orders", "again")
 
 
+@pytest.mark.parametrize("asked", ["user-password?name=admin", "add-user"])
+def test_a_password_manager_learns_whose_password_it_is(
+    served: Served, admin: Operator, asked: str
+) -> None:
+    """One keeps a password for the text field before it, which it knows by its purpose."""
+    page = served.ask(f"/console/act/{asked}", cookie=admin.cookie)
+    fields = re.findall(r"<input [^>]*>", page.text)
+    [at] = [n for n, field in enumerate(fields) if 'autocomplete="username"' in field]
+    assert 'name="name"' in fields[at]
+    assert 'type="hidden"' not in fields[at]
+    assert f'value="{"admin" if "admin" in asked else ""}"' in fields[at]
+    assert sum('autocomplete="new-password"' in field for field in fields[at + 1 :]) == 2
+
+
 ACTIONS = {
     "add-user": {"name": "x", "groups": "admin", "password": "x", "again": "x"},
     "user-password": {"name": "admin", "password": "x", "again": "x"},
