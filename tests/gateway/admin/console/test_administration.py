@@ -160,7 +160,7 @@ def test_a_rule_is_checked_before_it_is_changed_and_holds_at_once(
 def test_a_password_manager_learns_whose_password_it_is(
     served: Served, admin: Operator, asked: str
 ) -> None:
-    """One keeps a password for the text field before it, which it knows by its purpose."""
+    """One keeps a password for the text field before it, by its purpose."""
     page = served.ask(f"/console/act/{asked}", cookie=admin.cookie)
     fields = re.findall(r"<input [^>]*>", page.text)
     [at] = [n for n, field in enumerate(fields) if 'autocomplete="username"' in field]
