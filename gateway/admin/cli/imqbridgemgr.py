@@ -358,7 +358,7 @@ _COMMANDS: Final[Mapping[tuple[str, str], Command]] = {
         ),
         subject=_WHICH,
         ask=_list_link,
-        render=lambda options, answer: render.bridge(answer, options.debug),
+        render=lambda options, answer: render.bridge(answer, options.debug, balances=True),
         done="Successfully listed links.",
         needs=("-bn",),
     ),

@@ -82,15 +82,30 @@ def _state_of_link(link: Json) -> str:
     )
 
 
+def _oldest(link: Json) -> str:
+    """Return how long the oldest message waits at the source."""
+    if link["lag_ms"] < 0:
+        return "unknown"
+    return duration(link["lag_ms"]) if link["lag_ms"] else "-"
+
+
+_LINKS: Final = (
+    ("Link Name", "name"),
+    ("Link State", _state_of_link),
+    ("Source", "source"),
+    ("Target", "target"),
+    ("Transacted", "transacted"),
+)
 #: Table C.
-links_table = partial(
+links_table = partial(table_of, _LINKS)
+#: Table C with what is to be known of each link at a glance; Open MQ does not show it.
+balanced_links_table = partial(
     table_of,
     (
-        ("Link Name", "name"),
-        ("Link State", _state_of_link),
-        ("Source", "source"),
-        ("Target", "target"),
-        ("Transacted", "transacted"),
+        *_LINKS,
+        ("Oldest", _oldest),
+        ("Difference", "difference"),
+        (("Possibly", "Twice"), lambda link: link["balance"]["possibly_twice"]),
     ),
 )
 #: Table D.
@@ -172,15 +187,17 @@ def bridges(found: Sequence[Json]) -> Iterator[str]:
     yield from _news(found)
 
 
-def bridge(answer: Json, debug: bool) -> Iterator[str]:
+def bridge(answer: Json, debug: bool, balances: bool = False) -> Iterator[str]:
     """Render one bridge, with its links where it has any.
 
     :param debug: whether to add pools, shared connections, dead message queues and transactions, as
         far as the answer has them.
+    :param balances: whether to say of each link what waits and whether its balance is right.
     """
     if answer["type"] == "JMS":
+        form = balanced_links_table if balances else links_table
         yield jms_bridge_table([answer])
-        yield from _links(answer, links_table(answer["links"]))
+        yield from _links(answer, form(answer["links"]))
     else:
         yield bridges_table([answer])
     if "owner" in answer:

@@ -161,6 +161,22 @@ off         UNINITIALIZED   here::queue:in3    here::queue:out    false
 failing     STARTED         here:D:queue:bad   here:D:queue:out   false
 
 """
+BALANCED_LINKS = """\
+------------------------------------------------
+Bridge Name   Bridge Type   Bridge State   Links
+------------------------------------------------
+pump          JMS           STARTED        3
+
+--------------------------------------------------------------------------------------------------------------
+Link Name   Link State      Source             Target             Transacted   Oldest    Difference   Possibly
+                                                                                                      Twice
+--------------------------------------------------------------------------------------------------------------
+one         STARTED         here:D:queue:in    here:D:queue:out   false        -         0            0
+a/b         STARTED         here:D:queue:in2   here:P:queue:out   false        -         0            0
+off         UNINITIALIZED   here::queue:in3    here::queue:out    false        unknown   0            0
+failing     STARTED         here:D:queue:bad   here:D:queue:out   false        -         0            0
+
+"""
 
 
 def move_one(live: Live) -> None:
@@ -188,20 +204,31 @@ def test_list_bridge_by_name_and_list_link(live: Live) -> None:
         + PUMP_TABLES
         + "Successfully listed bridges.\n"
     )
-    assert (
-        live("list", "link", "-bn", "pump")
-        == "Listing the links of the bridge:\n\n"
+    assert live("list", "link", "-bn", "pump") == (
+        "Listing the links of the bridge:\n\n"
         + WHICH
         + live.broker_table
-        + PUMP_TABLES
+        + BALANCED_LINKS
         + "Successfully listed links.\n"
     )
+
+
+def test_list_link_says_how_old_what_waits_is(live: Live) -> None:
+    one = ("-bn", "pump", "-ln", "one")
+    live("pause", "link", *one, "-f")
+    send(live, "in", "x")
+    shown = live("list", "link", *one)
+    live("resume", "link", *one, "-f")
+    assert re.search(r"^one +PAUSED .* false +00:00:0\d +0 +0$", shown, re.MULTILINE), shown
+    assert take(live, "out") == ["x"]
 
 
 def test_a_link_that_has_not_connected_has_no_kind_of_connections(live: Live) -> None:
     shown = live("list", "link", "-bn", "far", "-ln", "away")
     assert re.search(
-        r"^away +RETRYING +there:D?:queue:faraway +here:D?:queue:out +false$", shown, re.MULTILINE
+        r"^away +RETRYING +there:D?:queue:faraway +here:D?:queue:out +false +unknown +0 +0$",
+        shown,
+        re.MULTILINE,
     ), shown
 
 
