@@ -72,6 +72,27 @@ def _bury_arrivals(place: Dispatched, expired: list[Message]) -> None:
     _bury_stored(place, stored, DeadReason.EXPIRED, comment)
 
 
+def expire(place: Dispatched, priority: int, seq: int, expires: int) -> None:
+    """Give up an expired message, if it waits at the end of this turn."""
+    # Dead copies get new seqs, as above.
+    place.changes.turn.deliver(partial(_bury_expired, place, priority, seq, expires))
+
+
+def _bury_expired(place: Dispatched, priority: int, seq: int, expires: int) -> None:
+    dispatch = place.dispatch
+    if dispatch.halted is not None:
+        return
+    comment = "expired while it waited"
+    here = dispatch.backlog.pluck([seq], priority)
+    if here:
+        place.bury(here, DeadReason.EXPIRED, comment)
+        return
+    size = dispatch.backlog.pluck_behind(priority, seq, expires)
+    if size is not None:
+        dispatch.being_buried += 1
+        _bury_stored(place, {seq: size}, DeadReason.EXPIRED, comment)
+
+
 def _bury_slowly(
     place: Dispatched,
     messages: list[Message],

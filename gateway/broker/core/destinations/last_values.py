@@ -47,6 +47,10 @@ class LastOfKey:
         #: Its JMSMessageID.
         self.id: Final = message.message_id
 
+    def expired(self, now_ms: int) -> bool:
+        """Whether its time is over, also where no sweep has found it yet."""
+        return 0 < self.expires <= now_ms
+
 
 class LastValues:
     """The keys of one queue.
@@ -73,11 +77,13 @@ class LastValues:
         value = self._read(message.headers.properties, message)
         return None if value is None else short_key(text_of(value))
 
-    def look_at(self, message: Message, backlog: Backlog) -> tuple[LastOfKey, LastOfKey] | None:
-        """Look at a message that waits in the backlog.
+    def look_at(
+        self, message: Message, backlog: Backlog, now_ms: int
+    ) -> tuple[LastOfKey, LastOfKey] | None:
+        """Look at a message that waits in the backlog and has not expired.
 
-        :returns: where another of its key waits, the older of the two, which is to be replaced, and
-            the newer.
+        :returns: where another of its key waits, the older of the two, which is to go, and the
+            newer. One that has expired meanwhile is to go, whichever is older.
         """
         key = self.key_of(message)
         if key is None:
@@ -92,7 +98,7 @@ class LastValues:
         if backlog.size_of(other.priority, other.seq) is None:
             self._last[key] = this
             return None
-        if other.seq > this.seq:
+        if other.seq > this.seq and not other.expired(now_ms):
             return this, other
         self._last[key] = this
         return other, this

@@ -157,9 +157,15 @@ class PhysicalQueue(PhysicalDestination):
         for message in messages:
             # A message that has expired is no newer value.
             if not 0 < message.expires <= now_ms:
-                found = values.look_at(message, backlog)
-                if found is not None:
-                    self._replace(*found)
+                found = values.look_at(message, backlog, now_ms)
+                if found is None:
+                    continue
+                older, newer = found
+                if older.expired(now_ms):
+                    # It is dead, as it would be if a sweep had come first.
+                    redelivery.expire(self, older.priority, older.seq, older.expires)
+                else:
+                    self._replace(older, newer)
 
     def _replace(self, older: LastOfKey, newer: LastOfKey) -> None:
         taken = self.dispatch.backlog.take_out(older.priority, older.seq, older.expires)

@@ -19,7 +19,7 @@ from gateway.broker.properties.administered_properties import PropertyRefused, c
 from gateway.broker.properties.destination_properties import DestinationProperties, LimitBehavior
 from gateway.broker.properties.pause import Pause
 from gateway.broker.properties.settings import BrokerOptions
-from gateway.messaging.dead import DMQ
+from gateway.messaging.dead import DMQ, UNDELIVERED_COMMENT, UNDELIVERED_REASON
 from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.errors import DestinationFull, MessageRejected
 from gateway.messaging.message import Headers, Message, VariedHeaders
@@ -165,6 +165,57 @@ def test_what_expired_before_it_came_replaces_nothing(stepped: Stepped) -> None:
     assert standing(stepped) == (0, 0, 1)
     stepped.send_each([keyed("a", 4), keyed("a", 5, expires=stepped.now_ms + 30_000)])
     assert waiting(stepped) == ["5"]
+
+
+def test_what_expired_and_is_not_swept_yet_is_dead_and_not_replaced(stepped: Stepped) -> None:
+    journal = record(stepped)
+    stepped.send_each([keyed("a", 1, expires=stepped.now_ms + 1_000), keyed("b", 2)])
+    stepped.clock.advance(2)
+    assert standing(stepped)[0] == 2, "a sweep has come already"
+    stepped.send_each([keyed("a", 3)])
+    assert (waiting(stepped), stepped.bodies[:2]) == (["2", "3"], ["2", "3"])
+    assert standing(stepped) == (2, 0, 0)
+    dead = stepped.receive(stepped.session(), DMQ)
+    assert dead.texts == ["1"]
+    told = dead.messages[0].headers.properties
+    assert (told[UNDELIVERED_REASON], told[UNDELIVERED_COMMENT]) == (
+        "EXPIRED",
+        "expired while it waited",
+    )
+    assert "replaced" not in [event.line.get("reason") for event in journal.events]
+
+
+def test_what_expired_does_not_outdo_an_older_one_that_comes_back(stepped: Stepped) -> None:
+    stepped.send([keyed("a", 1)])
+    session = stepped.session()
+    held(stepped, 1, session)
+    stepped.send([keyed("a", 2, expires=stepped.now_ms + 1_000)])
+    stepped.clock.advance(2)
+    stepped.close(session)
+    assert (waiting(stepped), standing(stepped)) == (["1"], (1, 0, 0))
+    assert stepped.receive(stepped.session(), DMQ).texts == ["2"]
+    stepped.send([keyed("a", 3)])
+    assert waiting(stepped) == ["3"]
+
+
+def test_a_full_queue_takes_a_newer_one_of_what_expired(tmp_path: Path) -> None:
+    stepped = keeping(tmp_path, max_num_msgs=2)
+    stepped.send_each([keyed("a", 1, expires=stepped.now_ms + 1_000), keyed("b", 2)])
+    stepped.clock.advance(2)
+    stepped.send([keyed("a", 3)])
+    assert waiting(stepped) == ["2", "3"]
+
+
+def test_what_expired_while_it_paused_is_dead_at_the_end_of_its_pause(stepped: Stepped) -> None:
+    stepped.send([keyed("a", 1, expires=stepped.now_ms + 1_000)])
+    inbox = held(stepped, 1)
+    stepped.reject(inbox, inbox.numbers, delay_ms=5_000)
+    stepped.clock.advance(2)
+    stepped.send([keyed("a", 2)])
+    assert standing(stepped) == (2, 0, 0)
+    stepped.later(61, 2)
+    assert (waiting(stepped), standing(stepped)) == (["2"], (1, 0, 0))
+    assert stepped.receive(stepped.session(), DMQ).texts == ["1"]
 
 
 def test_groups_go_on(stepped: Stepped) -> None:
