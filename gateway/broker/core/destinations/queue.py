@@ -76,18 +76,24 @@ class PhysicalQueue(PhysicalDestination):
         size = 0
         for message in kept:
             size += message.size
-        self.came(len(kept), size)
+        values = self.last_values
+        if values is None:
+            self.came(len(kept), size)
+        else:
+            self._come_with_keys(len(kept), size)
         dispatch = self.dispatch
         if held:
             dispatch.wait_again(self, kept)
+            self._note_peak()
             return
         spilled = dispatch.backlog.put(kept)
         if spilled:
             self.changes.store_spilled(self, spilled)
         if dispatch.backlog.expiring:
             redelivery.look_at_arrivals(self, kept)
-        if self.last_values is not None:
-            self._keep_newest(self.last_values, kept)
+        if values is not None:
+            self._keep_newest(values, kept)
+            self._note_peak()
         dispatch.wake(self)
 
     def return_to_backlog(self, messages: Sequence[Message]) -> None:
@@ -150,6 +156,16 @@ class PhysicalQueue(PhysicalDestination):
     def _looked_at(self, gone: int) -> None:
         self._looking -= 1
         self.hold_deliveries(self._held)
+
+    def _come_with_keys(self, count: int, octets: int) -> None:
+        """Count messages that came, before it is known what they replace."""
+        peak, peak_octets = self.peak, self.peak_octets
+        self.came(count, octets)
+        self.peak, self.peak_octets = peak, peak_octets
+
+    def _note_peak(self) -> None:
+        """Count nothing more, and see whether this is the most that was here."""
+        self.came(0, 0)
 
     def _keep_newest(self, values: LastValues, messages: Sequence[Message]) -> None:
         """Messages wait: replace what others of their keys make needless."""

@@ -218,6 +218,29 @@ def test_what_expired_while_it_paused_is_dead_at_the_end_of_its_pause(stepped: S
     assert stepped.receive(stepped.session(), DMQ).texts == ["1"]
 
 
+def test_the_peak_does_not_count_what_is_replaced_at_once(stepped: Stepped) -> None:
+    def peaks() -> tuple[int, int]:
+        found = administration(stepped).destination("queue", "q")
+        return found.peak_messages, found.peak_octets
+
+    stepped.send_each([keyed("a", 1), keyed("a", 2)])
+    (count, octets), size = peaks(), stepped.broker.queue(Q).octets
+    assert (count, octets) == (1, size)
+    stepped.send([keyed(key, 3) for key in "abababab"])
+    assert peaks() == (2, 2 * size)
+    xid, branching = Xid(1, b"g", b"b"), Branching(stepped)
+    branching.start(xid)
+    branching.session.send([keyed("a", 4), keyed("b", 4)])
+    branching.end(xid)
+    assert branching.prepare(xid) is Vote.OK
+    branching.commit(xid)
+    stepped.run_until_idle()
+    assert (waiting(stepped), peaks()) == (["4", "4"], (2, 2 * size))
+    held(stepped, 1)
+    stepped.send([keyed("a", 5), text(Q, "6")])
+    assert peaks()[0] == 4
+
+
 def test_groups_go_on(stepped: Stepped) -> None:
     def grouped(key: str, body: str) -> Message:
         return text(Q, body, properties={KEY: key, "JMSXGroupID": "g"})
