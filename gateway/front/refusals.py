@@ -186,7 +186,10 @@ def unreadable(destination: Destination, messages: Sequence[Message]) -> tuple[i
     """
     for count, message in enumerate(messages):
         if isinstance(message, Unreadable):
-            return count, MessageUnreadable(destination, message.message_id, message.reason)
+            error = MessageUnreadable(
+                destination, message.message_id, message.reason, message.public
+            )
+            return count, error
     raise AssertionError("all messages can be read")
 
 

@@ -141,17 +141,24 @@ class MessageUnreadable(DestinationError):
     """The provider has a message there and cannot read it.
 
     It is left there.
+
+    :param public: what clients are told of the reason; None for all of it.
     """
 
-    def __init__(self, destination: Destination, message_id: str, reason: str) -> None:
+    def __init__(
+        self, destination: Destination, message_id: str, reason: str, public: str | None = None
+    ) -> None:
         named = f"message '{message_id}'" if message_id else "a message"
-        super().__init__(
-            f"{named} of ",
-            destination,
-            f" cannot be read, and is left there: {reason}. Take it off with the tools of the broker",
-        )
+        after = " cannot be read, and is left there: {}. Take it off with the tools of the broker"
+        super().__init__(f"{named} of ", destination, after.format(reason))
         self.message_id = message_id
         self.reason = reason
+        self.public = reason if public is None else public
+        self._around = f"{named} of ", after.format(self.public)
+
+    @property
+    def withheld(self) -> str:
+        return "" if self.reason == self.public else self.reason
 
 
 class MessageTooLarge(DestinationError):

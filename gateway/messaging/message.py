@@ -464,11 +464,12 @@ class Unreadable(Message):
     :param known: what could be read of it. Its body is the octets that the provider's client shows,
         in no form that is known here, or empty.
     :param reason: what reading it has failed with, for people.
+    :param public: what clients are told of the reason; None for all of it.
     """
 
-    __slots__ = ("reason",)
+    __slots__ = ("public", "reason")
 
-    def __init__(self, known: Message, reason: str) -> None:
+    def __init__(self, known: Message, reason: str, public: str | None = None) -> None:
         super().__init__(
             known.headers,
             known.body,
@@ -478,3 +479,4 @@ class Unreadable(Message):
         )
         self.user = known.user
         self.reason = reason
+        self.public = reason if public is None else public

@@ -136,7 +136,7 @@ class ConnectionLog:
     def refused(self, error: BaseException, text: str) -> None:
         """A frame was answered with an ERROR, and the connection goes on.
 
-        :param text: what the client is told.
+        :param text: as of :meth:`failed`.
         """
         self._refused += 1
         # Each of the first, then one for each power of two.

@@ -57,6 +57,7 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from bridge.providers.jms.failures import without_classes
 from bridge.providers.jms.wire import Payload, text
 from gateway.messaging.destination import Kind
 from gateway.messaging.envelope import decode_head
@@ -293,7 +294,7 @@ def answers(octets: bytes) -> Iterator[Answer]:
             if code == 10:
                 (length,) = _LENGTH.unpack_from(octets, position)
                 reason, position = _decoded(octets, position + 4, length)
-                message = Unreadable(message, reason)
+                message = Unreadable(message, reason, without_classes(reason))
             yield Arrived(consumer, key, attempts, message)
         elif code == 1:
             identities, position = _identities(octets, position)

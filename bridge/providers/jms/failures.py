@@ -7,6 +7,7 @@ Nothing above this module sees an exception of Java.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Final
 
@@ -36,6 +37,12 @@ _IN_USE: Final = re.compile(
 _CLASS: Final = re.compile(
     r"(?:; (?:caused by|linked to) )?(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error)(?=;|$)"
     r"|(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error)\b(?:: *)?"
+)
+#: An exception about classes, with its message, which names them.
+_OF_CLASSES: Final = re.compile(
+    r"(?:java\.\w+\.)+(?:ClassNotFound|NoClassDefFound|ClassCast|InvalidClass)(?:Exception|Error)"
+    r"(?:(?!; (?:caused by|linked to) ).)*",
+    re.DOTALL,
 )
 
 
@@ -85,6 +92,25 @@ class Refused(MessagingError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the provider refuses: {reason}")
+        self.reason = reason
+
+    @property
+    def withheld(self) -> str:
+        return _withheld(self.reason)
+
+    def told(self, spell: Callable[[Destination], str]) -> str:
+        return f"the provider refuses: {without_classes(self.reason)}"
+
+
+class LoginRefused(AuthenticationFailed):
+    """The provider refuses the user."""
+
+    @property
+    def withheld(self) -> str:
+        return _withheld(self.reason)
+
+    def told(self, spell: Callable[[Destination], str]) -> str:
+        return AuthenticationFailed(self.username, without_classes(self.reason)).told(spell)
 
 
 class NoXAFactory(NotSupported):
@@ -136,7 +162,12 @@ def without_classes(reason: str) -> str:
 
     Clients read it, to whom these say nothing.
     """
-    return _CLASS.sub("", reason).strip() or "the provider does not say why"
+    known = _OF_CLASSES.sub("a class is missing there, or another than expected", reason)
+    return _CLASS.sub("", known).strip() or "the provider does not say why"
+
+
+def _withheld(reason: str) -> str:
+    return "" if without_classes(reason) == reason else reason
 
 
 def of_connecting(
@@ -146,7 +177,7 @@ def of_connecting(
     if credentials.passcode:
         reason = reason.replace(credentials.passcode, "***")
     if kind in (Kind.NOT_AUTHENTICATED, Kind.SECURITY):
-        return AuthenticationFailed(credentials.username, reason)
+        return LoginRefused(credentials.username, reason)
     if kind == Kind.CLIENT_ID and client_id is not None:
         return ClientIdInUse(client_id)
     return missing_or_unavailable(kind, reason)

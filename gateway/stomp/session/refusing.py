@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.messaging.errors import MessagingError
 from gateway.stomp.connection_log import ConnectionLog
 from gateway.stomp.counters import Counters
 from gateway.stomp.error_frames import describe, error_frame
@@ -70,6 +71,15 @@ class Refusing:
         """
         text, octets = self.frame(error, version, receipt)
         self._survived += 1
-        self._log.refused(error, text)
+        self._log.refused(error, with_withheld(error, text))
         self._receipts.replace(ticket or self._receipts.open(None), octets)
         forget(error, receipt)
+
+
+def with_withheld(error: BaseException, text: str) -> str:
+    """Return what the log says of an error.
+
+    :param text: what the client is told.
+    """
+    withheld = error.withheld if isinstance(error, MessagingError) else ""
+    return f"{text}: {withheld}" if withheld else text

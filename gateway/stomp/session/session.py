@@ -30,7 +30,7 @@ from gateway.stomp.session import handshake
 from gateway.stomp.session.connecting import connect
 from gateway.stomp.session.peer import Peer
 from gateway.stomp.session.receipts import Receipts, Ticket, forget, nothing
-from gateway.stomp.session.refusing import Refusing
+from gateway.stomp.session.refusing import Refusing, with_withheld
 from gateway.stomp.session.renewing import Renewing
 from gateway.stomp.session.sending import Held, Sending
 from gateway.stomp.session.settlement import Settlement
@@ -492,8 +492,7 @@ class Session:
         text, octets = self._refusing.frame(error, version, receipt)
         self._peer.ending(error, text)
         self.subscriptions.end()
-        hidden = error.withheld if isinstance(error, MessagingError) else ""
-        self.log.failed(error, f"{text}: {hidden}" if hidden else text)
+        self.log.failed(error, with_withheld(error, text))
         ticket = self._receipts.open_frame(
             octets, lambda: self._output.when_drained(lambda: self._close_provider(self._finish))
         )

@@ -169,6 +169,40 @@ def test_a_subscription_that_the_broker_refuses_has_no_receipt(
             client.close()
 
 
+def test_clients_read_no_names_of_javas_classes_and_the_log_has_them(
+    tmp_path: Path, connect: Connect, name: str
+) -> None:
+    factory = behind.stub_by_jms()
+    with behind.in_front_of(tmp_path, factory, credentials="client") as gateway:
+        client = connect(gateway, **{"client-id": name})
+        topic = {"destination": f"/topic/{name}", "durable-subscriber-name": "d", "id": "s"}
+        client.send("SUBSCRIBE", topic)
+        refused = client.error("the provider refuses: topics have nothing here, incident ")
+        client = connect(gateway)
+        client.put("/queue/unreadable", "a class is missing")
+        client.send("SUBSCRIBE", {"destination": "/queue/unreadable", "id": "s"})
+        unreadable = client.error(
+            "of /queue/unreadable cannot be read, and is left there: a class is missing there, or another than expected. "
+        )
+        factory.lookup_name = "denied"
+        behind.settings_for(tmp_path, factory)
+        gateway.kill()
+        gateway.start()
+        with closing(Client(gateway.port)) as client:
+            login = {"login": "guest", "passcode": "secret"}
+            client.send("CONNECT", {"accept-version": "1.2", "host": "h", **login})
+            denied = client.error("user 'guest' is refused: not with password ***, incident ")
+        for error, withheld in (
+            (refused, "javax.jms.JMSException: topics have nothing here"),
+            (unreadable, "java.lang.NoClassDefFoundError: some/Missing"),
+            (denied, "javax.jms.JMSSecurityException: not with password ***"),
+        ):
+            assert "Exception" not in error.text + error["message"]
+            assert "java" not in error.text + error["message"]
+            # It is one line with the incident.
+            until_logged(gateway, f"{error.text.strip()}: {withheld}")
+
+
 # --- who may do what
 
 

@@ -109,7 +109,12 @@ CASES: list[tuple[MessagingError, str, dict[str, object]]] = [
     (
         errors.MessageUnreadable(Queue("q"), "m", "it is cut short"),
         "message 'm' of queue:q cannot be read, and is left there: it is cut short. Take it off with the tools of the broker",
-        {"message_id": "m", "reason": "it is cut short"},
+        {"message_id": "m", "reason": "it is cut short", "withheld": ""},
+    ),
+    (
+        errors.MessageUnreadable(Queue("q"), "", "a.BException: cut short", "cut short"),
+        "a message of queue:q cannot be read, and is left there: a.BException: cut short. Take it off with the tools of the broker",
+        {"reason": "a.BException: cut short", "withheld": "a.BException: cut short"},
     ),
     (
         errors.InvalidDuplicateId("it is empty"),

@@ -296,6 +296,14 @@ async def test_a_message_that_is_refused_is_named_and_those_before_it_are_sent(
         ),
         ("a.BException: a.b.CException: one (error code 7)", "one (error code 7)"),
         ("Queue com.example.Orders is unknown", "Queue com.example.Orders is unknown"),
+        (
+            "java.lang.NoClassDefFoundError: some/Missing",
+            "a class is missing there, or another than expected",
+        ),
+        (
+            "javax.jms.JMSException: no body. Reason: java.lang.ClassNotFoundException: a.B; caused by a.CException: d",
+            "no body. Reason: a class is missing there, or another than expected; caused by d",
+        ),
     ],
 )
 def test_clients_do_not_read_names_of_classes(reason: str, left: str) -> None:
