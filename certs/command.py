@@ -16,7 +16,6 @@ import os
 import re
 import socket
 import stat
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -37,6 +36,7 @@ from certs.authority import (
 from certs.files import PASSWORD_NAME, CertificateFileError, read
 from certs.keystore import SERVER_NAME, Entry, KeyStore, KeyStoreError, ending, revoked_in_use
 from certs.revocations import difference
+from gateway.instance.command_end import broken_pipes_of_click, run_to_the_end
 
 PROGRAM: Final = "imqkeytool"
 DEFAULT_INSTANCE: Final = "imqbroker"
@@ -387,25 +387,27 @@ def run(arguments: Sequence[str], now: datetime | None = None) -> int:
 
     :param now: the time; None takes the clock's.
     :returns: the exit code.
+    :raises BrokenPipeError: nothing reads the output any more.
     """
     now = datetime.now(UTC) if now is None else now
-    try:
-        code = command.main(list(arguments), PROGRAM, standalone_mode=False, obj=now)
-    except click.ClickException as error:
-        _complain(error.format_message())
-        return error.exit_code
-    except click.Abort:
-        _complain("aborted")
-        return 1
-    except (CertificateFileError, KeyStoreError) as error:
-        _complain(error)
-        return 1
+    with broken_pipes_of_click():
+        try:
+            code = command.main(list(arguments), PROGRAM, standalone_mode=False, obj=now)
+        except click.ClickException as error:
+            _complain(error.format_message())
+            return error.exit_code
+        except click.Abort:
+            _complain("aborted")
+            return 1
+        except (CertificateFileError, KeyStoreError) as error:
+            _complain(error)
+            return 1
     return code if isinstance(code, int) else 0
 
 
 def main() -> None:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    run_to_the_end(run)
 
 
 def _complain(error: object) -> None:

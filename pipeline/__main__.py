@@ -6,9 +6,7 @@ Owns nothing: it is the command by another way.
 
 from __future__ import annotations
 
-import sys
-
-from pipeline.command import main
+from pipeline.command import console
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console()

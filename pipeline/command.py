@@ -13,11 +13,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
 from gateway import __version__
+from gateway.instance.command_end import broken_pipes_of_click, run_to_the_end
 from pipeline.errors import PipelineError
 from pipeline.failures import sentence
 from pipeline.summary import plain
@@ -96,7 +97,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :param arguments: those of the process, if not given.
     :returns: the exit code.
+    :raises BrokenPipeError: nothing reads the output any more.
     """
+    with broken_pipes_of_click():
+        return _run(arguments)
+
+
+def console() -> NoReturn:
+    """The console script."""
+    run_to_the_end(main)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         result = group.main(
             args=None if arguments is None else list(arguments),

@@ -42,6 +42,7 @@ class Room:
 BELOW = (
     "gateway.messaging",
     "gateway.instance",
+    "gateway.instance.command_end",
     "gateway.reactor",
     "gateway.journal",
     "gateway.journal.journal",
@@ -99,7 +100,9 @@ ROOMS: Mapping[str, Room] = {
     # The embedded broker knows the users of the other ones.
     "gateway.front": Room((*BELOW, "gateway.broker")),
     "gateway.messaging": Room(),
-    "gateway.instance": Room(),
+    "gateway.instance": Room(("gateway.instance.command_end",)),
+    # All commands end in one way.
+    "gateway.instance.command_end": Room(stdlib_only=True),
     "gateway.reactor": Room(),
     "gateway.journal": Room(stdlib_only=True),
     "gateway.journal.journal": Room(("gateway.instance", "gateway.journal")),
@@ -110,12 +113,13 @@ ROOMS: Mapping[str, Room] = {
     # The one table of brokers, for the bridge and the pipeline, too.
     "gateway.stomp.brokers": Room(stdlib_only=True),
     "gateway.stomp.wire": Room(stdlib_only=True),
-    "certs": Room(),
+    "certs": Room(("gateway.instance.command_end",)),
     # The codec of STOMP is a leaf without I/O, and is not written a second time for the data
     # source.
     "pipeline": Room(
         (
             "gateway.messaging",
+            "gateway.instance.command_end",
             # A statement says of which journal it is.
             "gateway.journal.chain",
             "gateway.journal.runs",

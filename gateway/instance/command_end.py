@@ -4,6 +4,9 @@ Where nothing reads the output any more, as behind ``| head``, it ends without a
 it, which shells show as 141, if that stopped the command, which does not go on; it has its own exit
 code if only the last of the output was not read. Where the output cannot be written, as on a full
 disk, it ends with 1 and says so.
+
+All commands of the project end so, those of the certificates and the pipeline, too. So this imports
+nothing of ours.
 """
 
 from __future__ import annotations
@@ -61,6 +64,23 @@ def output_written() -> Iterator[None]:
         sys.exit(1)
     if ended is not None:
         raise ended
+
+
+@contextmanager
+def broken_pipes_of_click() -> Iterator[None]:
+    """Raise BrokenPipeError where Click exits because of one.
+
+    To be put around all other handlers of errors.
+    """
+    streams = sys.stdout, sys.stderr
+    try:
+        yield
+    except SystemExit:
+        if sys.stdout is streams[0]:
+            raise
+        # Click has wrapped the streams.
+        sys.stdout, sys.stderr = streams
+        raise BrokenPipeError from None
 
 
 def _drop(*streams: TextIO) -> None:

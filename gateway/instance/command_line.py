@@ -6,7 +6,6 @@ be done; 2 the command line is wrong. An error is one line on the standard error
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,6 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 from click.shell_completion import get_completion_class
 
+from gateway.instance.command_end import broken_pipes_of_click
 from gateway.instance.layout import LayoutError
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -72,24 +72,18 @@ def run_command(
     :raises BrokenPipeError: nothing reads the output any more.
     """
     refusals: tuple[type[Exception], ...] = (CommandRefused, LayoutError, OSError, *errors)
-    streams = sys.stdout, sys.stderr
-    try:
-        code = command.main(list(arguments), program, standalone_mode=False)
-    except click.ClickException as error:
-        complain(program, error.format_message())
-        return error.exit_code
-    except click.Abort:
-        complain(program, aborted)
-        return 1
-    except refusals as error:
-        complain(program, error)
-        return 1
-    except SystemExit:
-        if sys.stdout is streams[0]:
-            raise
-        # Click ends so where nothing reads the output, and has wrapped the streams.
-        sys.stdout, sys.stderr = streams
-        raise BrokenPipeError from None
+    with broken_pipes_of_click():
+        try:
+            code = command.main(list(arguments), program, standalone_mode=False)
+        except click.ClickException as error:
+            complain(program, error.format_message())
+            return error.exit_code
+        except click.Abort:
+            complain(program, aborted)
+            return 1
+        except refusals as error:
+            complain(program, error)
+            return 1
     return code if isinstance(code, int) else 0
 
 

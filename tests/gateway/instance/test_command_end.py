@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -19,6 +20,8 @@ COMMANDS: Final = {
     "imqbridgemgr": ("-m", "gateway.admin.cli.imqbridgemgr", "-h"),
     "imqusermgr": ("-m", "gateway.broker.security.usermgr", "--help"),
     "imqdbmgr": ("-m", "gateway.dbmgr", "--help"),
+    "imqkeytool": ("-m", "certs.command", "--help"),
+    "gateway-pipeline": ("-m", "pipeline", "--help"),
     "stomp-gateway": ("-c", "from gateway.command import main; main()", "--help"),
 }
 #: It was stopped by the signal.
@@ -34,13 +37,15 @@ STOPPED: Final = -signal.SIGPIPE
         ("stomp-gateway", "", 0),
         # These write each text at once.
         ("imqusermgr", "", STOPPED),
+        ("imqkeytool", "", STOPPED),
+        ("gateway-pipeline", "", STOPPED),
     ],
 )
 def test_nothing_reads_on(name: str, unbuffered: str, code: int) -> None:
     assert _unread(name, unbuffered) == (code, "")
 
 
-@pytest.mark.parametrize("name", ["imqcmd", "imqusermgr"])
+@pytest.mark.parametrize("name", ["imqcmd", "imqusermgr", "imqkeytool", "gateway-pipeline"])
 def test_a_caller_that_blocks_the_signal_sees_the_same_in_the_exit_code(name: str) -> None:
     """The command inherits the signals that its caller has blocked."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
@@ -48,6 +53,19 @@ def test_a_caller_that_blocks_the_signal_sees_the_same_in_the_exit_code(name: st
         assert _unread(name, "1") == (128 + signal.SIGPIPE, "")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def test_ctrl_c_ends_a_command_that_waits(tmp_path: Path) -> None:
+    passfile = tmp_path / "passfile"
+    os.mkfifo(passfile)
+    arguments = ["-m", "certs.command", "server", "--dir", str(tmp_path), "--passfile"]
+    command = [sys.executable, *arguments, str(passfile)]
+    waiting = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    # It reads there by now, for what does not come.
+    with passfile.open("w"):
+        waiting.send_signal(signal.SIGINT)
+        _, errors = waiting.communicate(timeout=60)
+    assert (waiting.returncode, errors.strip()) == (1, "imqkeytool: aborted")
 
 
 def _unread(name: str, unbuffered: str) -> tuple[int, str]:
