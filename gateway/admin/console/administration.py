@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from gateway.admin.console import subjects
 from gateway.admin.console.actions import Action, Field, Given
-from gateway.admin.console.view import View
+from gateway.admin.console.view import ROWS, Paged, View, first_row
 from gateway.admin.service.requests import AdminRequest, Refused, Routes
 from gateway.admin.service.roles import Role
 
@@ -28,6 +28,8 @@ _PASSWORDS: Final = (
 )
 #: Operations that can be tested, in the words of the rules.
 OPERATIONS: Final = ("produce", "consume", "browse", "create")
+#: Most rules that the page has.
+_MOST_RULES: Final = 200
 #: Parameters of a test of the rules: the page's, by those of the resource.
 _TESTED: Final = {
     "user": "user",
@@ -264,12 +266,25 @@ async def _administration(routes: Routes, asked: AdminRequest) -> Mapping[str, o
     if tested["user"] and tested["name"]:
         test = AdminRequest(asked.user, tested, {}, asked.role)
         judged = await routes.perform("GET", "/v1/access/test", test)
+    first, text = first_row(asked), asked.text("text").strip()
+    chosen = [each for each in users["users"] if _has(text, each["name"], *each["groups"])]
+    rows = chosen[first : first + ROWS]
+    found = [each for each in rules["rules"].items() if _has(text, each[0], *each[1])]
     return {
         # Their hashes are not shown.
-        "users": [{**each, "hash": ""} for each in users["users"]],
-        "rules": rules["rules"],
+        "users": [{**each, "hash": ""} for each in rows],
+        "paged": Paged(first, len(rows), len(chosen), len(users["users"])),
+        "text": text,
+        "rules": dict(found[:_MOST_RULES]),
+        "more_rules": max(0, len(found) - _MOST_RULES),
         "members": members["brokers"],
         "tested": tested,
         "judged": judged,
         "operations": OPERATIONS,
     }
+
+
+def _has(text: str, *names: str) -> bool:
+    """Return whether one of the names has the text, in large or small letters."""
+    wanted = text.casefold()
+    return any(wanted in name.casefold() for name in names)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.client import Client
+from tests.crash.waiting import until
 from tests.gateway.admin.asking import ask, post
 from tests.gateway.admin.console.serving import Pages, Served, client, serving
 from tests.gateway.admin.console.test_messages import Operator
@@ -20,6 +23,8 @@ pytestmark = pytest.mark.process
 
 SECRET = "a secret & a <half>"
 PAGE = "/console/administration"
+#: Seconds in which a page is there.
+MOST_S = 1.0
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +218,39 @@ def test_a_form_of_elsewhere_changes_no_user(served: Served, admin: Operator) ->
         )
         assert evil.status == 403, action
     assert (served.gateway.directory / "etc/users").read_text() == users
+
+
+def test_many_users_and_rules_are_found_and_shown_by_pages(served: Served, admin: Operator) -> None:
+    file = served.gateway.directory / "etc/users"
+    access = served.gateway.directory / "etc/accesscontrol.properties"
+    users, before = file.read_text(), access.read_text()
+    hash = users.splitlines()[1].rpartition(":")[2]
+    file.write_text(
+        users + "".join(f"sensor{n:04}:field:active:any:{hash}\n" for n in range(3_000))
+    )
+    access.write_text(
+        before + "".join(f"queue.room{n:04}.consume.allow.user=sensor{n:04}\n" for n in range(300))
+    )
+    served.gateway.signal(signal.SIGHUP)
+    try:
+        until(lambda: "sensor2999 field" in shown(admin, "?text=sensor2999"), "they were not read")
+        began = time.perf_counter()
+        page = served.ask(PAGE, cookie=admin.cookie).text
+        assert time.perf_counter() - began < MOST_S
+        assert len(page) < 300_000
+        assert re.search(r"1–50 of 3 0\d\d", shown(admin))
+        assert "more: find them by" in shown(admin)
+        assert "sensor2999 field active anywhere" not in shown(admin)
+        assert "sensor2999 field active anywhere" in shown(admin, "?text=SENSOR2999")
+        one = shown(admin, "?text=room0123")
+        assert "queue.room0123.consume.allow.user sensor0123" in one
+        assert "room0124" not in one
+        assert "2 951–3 000 of 3 000 (all: 3" in shown(admin, "?text=field&first=2950")
+    finally:
+        file.write_text(users)
+        access.write_text(before)
+        served.gateway.signal(signal.SIGHUP)
+        until(lambda: "sensor0000" not in shown(admin), "they were not read")
 
 
 @on_reactor

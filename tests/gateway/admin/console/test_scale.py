@@ -55,6 +55,7 @@ VIEWS: Final = (
     "journey?id=none",
     "traces",
     "try",
+    "administration",
 )
 #: What commands and Prometheus ask, and in how many seconds it is answered.
 RESOURCES: Final[Mapping[str, float]] = {
