@@ -107,6 +107,11 @@ class StompConsumer:
         self._held = 0
         self._credit = Credit()
         self._running = False
+        #: It is subscribed although it has not been started yet, as somebody waits to hear whether
+        #: the broker takes it.
+        self._early = False
+        #: It was neither started nor stopped.
+        self._new = True
         self._browsed = False
         #: Ids of messages that an earlier consumer of the durable subscription was given and did
         #: not settle.
@@ -120,10 +125,11 @@ class StompConsumer:
     def start(self) -> None:
         if not self.closed:
             self._running = True
+            self._new = self._early = False
             self._connection.turn.touch(self.pump)
 
     def stop(self) -> None:
-        self._running = False
+        self._running = self._new = self._early = False
         if not self.closed:
             self._connection.turn.touch(self.pump)
 
@@ -249,9 +255,13 @@ class StompConsumer:
     def subscribe(self) -> None:
         """Ask the broker now for what the end of the turn would ask.
 
-        Delivers nothing.
+        Delivers nothing. A client's consumer is subscribed before it is started, as its RECEIPT
+        says that the broker has taken it.
         """
-        if self._running and self._credit.messages > 0 and not self._connection.ending:
+        if self.closed or self._connection.ending:
+            return
+        self._early = self._new and self._connection.for_clients
+        if self._credit.messages > 0 and (self._running or self._early):
             self._fit()
 
     def fail(self, error: MessagingError) -> None:
@@ -367,12 +377,13 @@ class StompConsumer:
 
         Have none when the waiting messages should go to others.
         """
-        if self._credit.messages > 0 and self._running:
+        wanted = self._running or self._early
+        if self._credit.messages > 0 and wanted:
             self._window.fit(self._unsettled, self._credit.messages, self._credit.octets)
         elif (
             self._shared
             and not self._unsettled
-            and (not self._running or any(delivery.again for delivery in self._buffer))
+            and (not wanted or any(delivery.again for delivery in self._buffer))
         ):
             self._release()
 

@@ -267,9 +267,14 @@ class Subscription:
             self.consumer.stop()
 
     def begin(self) -> None:
-        """Its RECEIPT is on its way: deliver."""
+        """Its RECEIPT is on its way: deliver.
+
+        If something else holds it, whatever a broker has sent ahead goes to others.
+        """
         self.receipt = None
         self.free(Hold.STARTING)
+        if not self._running and not self.closed:
+            self.consumer.stop()
 
     def free(self, reason: Hold) -> None:
         """``reason`` stands no longer."""

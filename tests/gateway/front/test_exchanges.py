@@ -408,6 +408,18 @@ def test_a_queue_has_the_arguments_that_the_client_says(
     assert "PRECONDITION_FAILED" in said
 
 
+@pytest.mark.parametrize("said", [{"x-max-length": "-1"}, {"x-expires": "0"}])
+def test_a_queue_that_rabbitmq_refuses_has_no_receipt(
+    front: GatewayProcess, connect: Connect, name: str, said: dict[str, str]
+) -> None:
+    for destination in (f"/queue/{name}", f"/topic/{name}"):
+        client = connect(front, "rabbitmq")
+        # The next frame, so there is no RECEIPT before it.
+        told = _refused(client, "SUBSCRIBE", {"destination": destination, **said})
+        assert f"invalid arg '{next(iter(said))}'" in told
+        assert client.rest() == []
+
+
 def test_a_queue_goes_with_its_last_consumer(
     front: GatewayProcess, connect: Connect, own: Client, name: str
 ) -> None:

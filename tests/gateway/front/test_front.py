@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import pytest
 
+from gateway.admin.cli import imqbridgemgr
 from tests.conformance.client import Client
 from tests.crash.waiting import until_logged
 from tests.gateway.front import behind
@@ -738,6 +739,25 @@ def test_what_was_acknowledged_in_vain_comes_as_redelivered(
     client.send("BEGIN", transaction="u")
     again = [(message.text, message["redelivered"]) for message in client.messages(2)]
     assert again == [("a", "true"), ("b", "true")]
+
+
+def test_what_comes_for_clients_that_are_paused_goes_to_others(
+    front: GatewayProcess, there: GatewayProcess, connect: Connect, name: str
+) -> None:
+    client, other = connect(front), connect(there)
+    passfile = str(front.directory / "etc" / "passfile")
+    login = ["-b", f"{HOST}:{front.port_mapper_port}", "-u", "admin", "-passfile", passfile]
+    assert imqbridgemgr.run(["pause", "bridge", "-bn", "stomp", "-f", *login]) == 0
+    try:
+        client.subscribe(f"/queue/{name}")
+        other.put(f"/queue/{name}", "a")
+        other.subscribe(f"/queue/{name}")
+        assert other.message().text == "a"
+    finally:
+        imqbridgemgr.run(["resume", "bridge", "-bn", "stomp", "-f", *login])
+    other.ask("UNSUBSCRIBE", {"id": "s"})
+    other.put(f"/queue/{name}", "b")
+    assert client.message().text == "b"
 
 
 def test_management_messages_are_about_the_broker_of_this_instance(

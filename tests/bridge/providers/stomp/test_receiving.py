@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from stompest.protocol import StompFrame
 
 from bridge.providers.stomp.frames import FrameReader, MalformedFrames
 from gateway.messaging.dead import DeadReason
@@ -18,7 +19,14 @@ from gateway.messaging.errors import (
     NotSupported,
     ProviderUnavailable,
 )
-from gateway.messaging.provider import Connection, Consumer, ConsumerSpec, Mode, Session
+from gateway.messaging.provider import (
+    Connection,
+    Consumer,
+    ConsumerSpec,
+    Credentials,
+    Mode,
+    Session,
+)
 from gateway.messaging.redelivery import RedeliveryChanges
 from tests.bridge.providers.stomp.peer import QUEUE, WELL, Client, Meet, Peer, text, until
 from tests.on_reactor import on_reactor
@@ -301,6 +309,55 @@ async def test_a_stopped_consumer_keeps_nothing_from_others(meet: Meet) -> None:
     assert client.runs == []
     consumer.start()
     await peer.heard("SUBSCRIBE", 2)
+
+
+async def _a_clients_consumer(client: Client) -> tuple[Session, Consumer]:
+    """One that has credit and is not started."""
+    clients = Credentials("guest", "secret", for_clients=True)
+    connection = await client.provider.connect(clients, None, client.losses.append)
+    session = connection.session(Mode.CLIENT)
+    consumer = session.consumer(ConsumerSpec(QUEUE), client.deliver, client.failures.append)
+    consumer.grant(10)
+    return session, consumer
+
+
+@on_reactor
+async def test_a_completion_tells_a_client_that_its_subscription_is_refused(meet: Meet) -> None:
+    """Before it starts, which it does when it has its RECEIPT."""
+    peer, client = meet()
+    peer.on["SUBSCRIBE"] = lambda frame: peer.refuse(frame, "User is not authorized")
+    session, _ = await _a_clients_consumer(client)
+    await client.answered(session.completion)
+    [error] = client.failures
+    assert client.told == [error]
+
+
+@on_reactor
+async def test_what_comes_before_a_client_has_its_receipt_waits(meet: Meet) -> None:
+    peer, client = meet()
+
+    def subscribed(frame: StompFrame) -> None:
+        peer.message(1)
+        peer.receipt(frame)
+
+    peer.on["SUBSCRIBE"] = subscribed
+    session, consumer = await _a_clients_consumer(client)
+    await client.answered(session.completion)
+    assert client.runs == []
+    consumer.start()
+    await until(lambda: client.runs == [(1, ["x"], None)])
+    assert "UNSUBSCRIBE" not in peer.commands()
+
+
+@on_reactor
+async def test_what_came_for_a_client_that_is_held_goes_to_others(meet: Meet) -> None:
+    peer, client = meet()
+    session, consumer = await _a_clients_consumer(client)
+    await client.answered(session.completion)
+    peer.message(1)
+    consumer.stop()
+    await peer.heard("UNSUBSCRIBE")
+    assert client.runs == []
 
 
 @on_reactor
