@@ -127,6 +127,7 @@ class PhysicalQueue(PhysicalDestination):
         if values is not None:
             values.clear()
         self.last_values = LastValues(name, self.changes.memory.count_object) if name else None
+        self.dispatch.backlog.sort(bool(name))
         self.find_last_values()
 
     def find_last_values(self) -> None:

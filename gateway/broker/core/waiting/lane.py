@@ -19,6 +19,7 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
+from gateway.broker.core.waiting.sorted_window import SortedWindow, Window
 from gateway.messaging.message import Message
 
 #: Above every seq.
@@ -44,9 +45,11 @@ class PriorityLane:
     """The messages of one priority that wait."""
 
     __slots__ = (
+        "_deque",
         "_gone",
         "_seqs",
         "_sizes",
+        "_sorted",
         "_start",
         "behind",
         "mixed",
@@ -56,7 +59,11 @@ class PriorityLane:
     )
 
     def __init__(self) -> None:
-        self.window: deque[Message] = deque()
+        #: The window, and nothing if another one is.
+        self._deque: deque[Message] = deque()
+        #: The window of a lane that sorts.
+        self._sorted: SortedWindow | None = None
+        self.window: Window = self._deque
         #: The next to be delivered is the last.
         self.returned: list[Message] = []
         #: Messages in the store only.
@@ -73,6 +80,18 @@ class PriorityLane:
         self._gone: set[int] = set()
 
     # --- in memory
+
+    def sort(self, sorts: bool) -> None:
+        """Have messages taken out of the middle quickly, or no longer.
+
+        Those of the window are moved.
+        """
+        if sorts and self._sorted is None:
+            self.window = self._sorted = SortedWindow(self._deque)
+            self._deque = deque()
+        elif not sorts and self._sorted is not None:
+            self.window = self._deque = deque(self._sorted)
+            self._sorted = None
 
     def return_messages(self, messages: Sequence[Message]) -> None:
         """These, in any order, are in memory, in the places that their seqs say."""
@@ -112,9 +131,12 @@ class PriorityLane:
         window, returned = self.window, self.returned
         parts: list[Iterator[Message]] = []
         if window and window[-1].seq > after:
-            parts.append(
-                islice(window, bisect_right(window, after, key=seq_of) if after else 0, None)
-            )
+            if self._sorted is not None:
+                parts.append(self._sorted.after(after))
+            else:
+                parts.append(
+                    islice(window, bisect_right(window, after, key=seq_of) if after else 0, None)
+                )
         if returned and returned[0].seq > after:
             end = bisect_left(returned, -after, key=_backwards) if after else len(returned)
             parts.append(map(returned.__getitem__, range(end - 1, -1, -1)))
@@ -125,7 +147,9 @@ class PriorityLane:
 
     def find(self, seq: int) -> Message | None:
         """Return a message that is in memory; it stays."""
-        window, returned = self.window, self.returned
+        window, returned = self._deque, self.returned
+        if self._sorted is not None and (found := self._sorted.find(seq)) is not None:
+            return found
         index = bisect_left(window, seq, key=seq_of)
         if index < len(window) and window[index].seq == seq:
             return window[index]
@@ -139,7 +163,9 @@ class PriorityLane:
         behind += bisect_left(self._seqs, seq, self._start) - self._start
         behind -= sum([each < seq for each in self._gone])
         later = bisect_left(returned, -seq + 1, key=_backwards)
-        return bisect_left(self.window, seq, key=seq_of) + len(returned) - later + behind
+        if self._sorted is not None:
+            return self._sorted.before(seq) + len(returned) - later + behind
+        return bisect_left(self._deque, seq, key=seq_of) + len(returned) - later + behind
 
     @property
     def count(self) -> int:
@@ -154,7 +180,10 @@ class PriorityLane:
         found = [message for message in self.returned if message.seq in wanted]
         if found:
             self.returned = [message for message in self.returned if message.seq not in wanted]
-        window, last = self.window, max(wanted)
+        if self._sorted is not None:
+            plucked = [self._sorted.pluck(seq) for seq in sorted(wanted)]
+            return found + [message for message in plucked if message is not None]
+        window, last = self._deque, max(wanted)
         # They are mostly close together. Turning the window costs next to nothing, as against going
         # through all of it.
         before = bisect_left(window, min(wanted), key=seq_of)
@@ -170,7 +199,9 @@ class PriorityLane:
         return found
 
     def _pluck_one(self, seq: int) -> Message | None:
-        window, returned = self.window, self.returned
+        window, returned = self._deque, self.returned
+        if self._sorted is not None and (found := self._sorted.pluck(seq)) is not None:
+            return found
         index = bisect_left(window, seq, key=seq_of)
         if index < len(window) and window[index].seq == seq:
             message = window[index]

@@ -43,11 +43,12 @@ def order(message: Message) -> tuple[int, int]:
 class BacklogModel(RuleBasedStateMachine):
     """Two backlogs share a memory, so that what the other one holds counts too."""
 
-    @initialize(spill=st.booleans())
-    def begin(self, spill: bool) -> None:
+    @initialize(spill=st.booleans(), sorts=st.booleans())
+    def begin(self, spill: bool, sorts: bool) -> None:
         self.memory = Memory(total=12 * OVERHEAD, share=6 * OVERHEAD, least=2 * OVERHEAD)
         self.spill = spill
         self.backlog = Backlog(self.memory, spill)
+        self.backlog.sort(sorts)
         self.other = Backlog(self.memory, spill)
         self.seq = 0
         self.now = 0
@@ -123,6 +124,10 @@ class BacklogModel(RuleBasedStateMachine):
                 if self.cursor.has_passed(message):
                     self.cursor.go_back_to(message)
                     self.seen[priority] = message.seq - 1
+
+    @rule(sorts=st.booleans())
+    def sort(self, sorts: bool) -> None:
+        self.backlog.sort(sorts)
 
     @rule()
     def disk_fills_and_is_free_again(self) -> None:
