@@ -206,6 +206,32 @@ def test_what_is_paused_or_to_be_delivered_later_is_taken_over(machines: Machine
     assert "DELAY=2000000" in listed
 
 
+@pytest.mark.long
+def test_a_last_value_queue_has_one_message_for_each_key_after_it(machines: Machines) -> None:
+    owner, queue = machines.owner, {"destination": "/queue/quotes"}
+    made = imqcmd(owner, "create", "dst", "-t", "q", "-n", "quotes", "-o", "lastValueKey=symbol")
+    assert made.returncode == 0, made
+    with Client(owner.port) as client:
+        for number in range(30):
+            client.ask("SEND", {**queue, "symbol": f"{number % 3}"}, b"%d" % number)
+        # A consumer has the oldest when it dies, and newer ones come.
+        with Client(owner.port) as other:
+            ask = {**queue, "id": "1", "ack": "client", "prefetch-count": "1"}
+            other.ask("SUBSCRIBE", ask)
+            assert other.message().body == b"27"
+            client.ask("SEND", {**queue, "symbol": "0"}, b"30")
+            owner.kill()
+    successor, _ = machines.until_taken_over(owner)
+    with Client(successor.port) as client:
+        client.ask("SEND", {**queue, "symbol": "1"}, b"31")
+        client.ask("SUBSCRIBE", {**queue, "id": "1"})
+        assert [client.message().body for _ in range(3)] == [b"29", b"30", b"31"]
+        client.send("/queue/quotes", b"last", symbol="3")
+        assert client.message().body == b"last"
+    queried = imqcmd(successor, "query", "dst", "-t", "q", "-n", "quotes").stdout
+    assert "symbol" in queried, queried
+
+
 def test_what_processes_say_of_themselves(machines: Machines) -> None:
     owner = machines.owner
     (standby,) = machines.standbys(owner)

@@ -158,6 +158,42 @@ def test_an_instance_is_as_its_file_declares(
     assert alice.frame().headers["message"]
 
 
+def test_a_last_value_queue_goes_from_instance_to_instance(
+    one: Operator, other: Operator, tmp_path: Path
+) -> None:
+    def left(operator: Operator) -> list[str]:
+        """What waits of four messages with two keys."""
+        client = Client(operator.gateway.port)
+        client.connect()
+        for number, key in enumerate("abab"):
+            client.ask("SEND", {"destination": "/queue/quotes", "symbol": key}, str(number))
+        return client.left("/queue/quotes")
+
+    one.imqcmd("create", "dst", "-t", "q", "-n", "quotes", "-o", "lastValueKey=symbol")
+    file = tmp_path / "quotes.toml"
+    one.imqcmd("export", str(file))
+    assert '[queue.quotes]\nlastValueKey = "symbol"\n' in file.read_text()
+    said = other.imqcmd("plan", str(file), code=2)
+    assert "  + queue quotes\n      + lastValueKey = symbol\n" in said
+    other.imqcmd("apply", str(file), "-f")
+    assert other.export() == file.read_text()
+    assert left(other) == ["2", "3"]
+    # Another key, and none.
+    for line, change in (
+        ('lastValueKey = "name"\n', "~ lastValueKey = symbol -> name"),
+        ("", "- lastValueKey = name"),
+    ):
+        text = other.export()
+        key = next(each for each in text.splitlines(True) if each.startswith("lastValueKey"))
+        file.write_text(text.replace(key, line))
+        assert change in other.imqcmd("plan", str(file), code=2)
+        other.imqcmd("apply", str(file), "-f")
+        assert other.export() == file.read_text()
+    assert left(other) == ["0", "1", "2", "3"]
+    for operator in (one, other):
+        operator.imqcmd("destroy", "dst", "-t", "q", "-n", "quotes", "-f")
+
+
 def test_a_queue_that_use_has_made_becomes_what_the_file_says(tmp_path: Path) -> None:
     """Neither limits of the settings nor a client's address are left to it."""
     settings = {

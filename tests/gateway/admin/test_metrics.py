@@ -22,7 +22,9 @@ from gateway.admin.service.metrics import (
     memory_metrics,
 )
 from gateway.broker.operator.administration import BrokerAdministration
+from gateway.broker.properties.destination_properties import DestinationProperties
 from gateway.broker.properties.pause import Pause
+from gateway.broker.properties.settings import BrokerOptions
 from gateway.instance.memory.budget import MemoryBudget, State
 from gateway.journal.journal import JournalStanding
 from gateway.messaging.destination import Kind, Queue, Topic
@@ -91,6 +93,27 @@ async def test_what_waits_and_what_consumers_have(tmp_path: Path) -> None:
     paused = [f"destination_{whom}_paused" for whom in ("consumers", "producers")]
     assert [values[each, "queue", "orders"] for each in paused] == [0, 1]
     assert [values[each, "topic", "news"] for each in paused] == [0, 0]
+    await deployment.close()
+
+
+@on_reactor
+async def test_what_a_last_value_queue_has_replaced(tmp_path: Path) -> None:
+    kept = DestinationProperties(last_value_key="symbol")
+    options = BrokerOptions(destinations=((Queue("quotes"), kept),))
+    deployment = Deployment(reactor, tmp_path, "memory", options)
+    administration = BrokerAdministration(deployment.provider, lambda: ())
+    session = (await deployment.connect()).session()
+    for body in ("1", "2", "3"):
+        session.send([text(Queue("quotes"), body, properties={"symbol": "a"})])
+        session.send([text(Queue("orders"), body, properties={"symbol": "a"})])
+    assert await completed(session) is None
+    values = await told(administration)
+    names = ("messages", "messages_in_total", "messages_out_total", "messages_replaced_total")
+    found = {
+        queue: [values[f"destination_{name}", "queue", queue] for name in names]
+        for queue in ("quotes", "orders")
+    }
+    assert found == {"quotes": [1, 3, 2, 2], "orders": [3, 3, 0, 0]}
     await deployment.close()
 
 
