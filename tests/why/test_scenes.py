@@ -430,6 +430,8 @@ def test_an_access_rule(scene: Scene) -> None:
     [
         ("Orders.{}", "orders.{}", ""),
         ("queue/stock.{}", "stock.{}", "names the queue 'queue/NAME'"),
+        # So do logs and balances write it.
+        ("bills.{}", "queue:bills.{}", ""),
     ],
 )
 def test_sent_to_another_name(scene: Scene, sent: str, asked: str, meant: str) -> None:

@@ -307,7 +307,7 @@ def _expired_causes(
     when = f"within {interval} seconds" if interval else "when a consumer would get them"
     yield Cause(
         CauseKind.EXPIRED,
-        f"Of the {counted(len(sample))} that come first in {name}, {expired} {some(expired, 'has', 'have')} expired: no consumer gets them, and they are dead {when}.",
+        f"Of {counted(len(sample))} at the head of {name}, {expired} {some(expired, 'has', 'have')} expired: no consumer gets them, and they are dead {when}.",
         {"expired": expired, "looked_at": len(sample)},
         "Have senders set a longer time to live (expires), or consumers keep up.",
         weight=expired,

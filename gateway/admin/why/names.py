@@ -36,7 +36,7 @@ _MOST_COMPARED: Final = 5000
 _ALIKE: Final = 0.8
 #: What clients write before names, by mistake or for another broker.
 _PREFIX: Final = re.compile(
-    r"^(?:/?(?:queue|topic|dsub|temp-queue|temp-topic|amq/queue|exchange/[^/]*)/|(?:queue|topic)://|jms\.(?:queue|topic)\.|jms/|java:)+",
+    r"^(?:/?(?:queue|topic|dsub|temp-queue|temp-topic|amq/queue|exchange/[^/]*)/|(?:queue|topic):(?://)?|jms\.(?:queue|topic)\.|jms/|java:)+",
     re.IGNORECASE,
 )
 _PUNCTUATION: Final = re.compile(r"[\W_]+")
