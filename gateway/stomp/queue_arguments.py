@@ -9,6 +9,7 @@ would not be what the client asks for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -58,6 +59,21 @@ _TYPES: Final = ("classic", "quorum")
 #: RabbitMQ declares no queue for these, and reads no arguments.
 _DECLARED: Final = (_EXISTING, "/reply-queue/")
 _RESERVED: Final = "amq."
+#: What RabbitMQ reads of these as numbers. Anything else is an error there that says nothing of the
+#: header.
+_NUMBERS: Final = (
+    _TTL,
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-max-priority",
+)
+_NUMBER: Final = re.compile(r" *[+-]?[0-9]{1,30} *")
+#: The same of ``true`` and ``false``, in just these letters. That of SEND is about the message.
+_FLAGS: Final = {"SEND": ("durable",), "SUBSCRIBE": ("durable", "persistent")}
+#: Where in a stream a subscription begins, as far as numbers say it.
+_OFFSET: Final = "x-stream-offset"
+_COUNTED: Final = ("offset=", "timestamp=")
 
 
 class Share(NamedTuple):
@@ -114,11 +130,13 @@ def declaration_of(headers: Headers, destination: Destination) -> QueueDeclarati
     """Return the queue that a SUBSCRIBE asks another RabbitMQ for.
 
     :returns: None for what it gives anyway.
-    :raises CommandRefused: the queue could not be found again. The sentence has the remedy.
+    :raises CommandRefused: the queue could not be found again, or RabbitMQ could not read an
+        argument. The sentence has the remedy.
     """
     text = headers["destination"]
     if destination.temporary or text.startswith("/reply-queue/"):
         return None
+    _check_offset(headers)
     if text.startswith(_EXISTING):
         told = tuple((each, headers[each]) for each in _NEVER_CONSUMED if each in headers)
         return QueueDeclaration("", told, exists=True)
@@ -133,6 +151,7 @@ def declaration_of(headers: Headers, destination: Destination) -> QueueDeclarati
                 "durable",
                 f"RabbitMQ would name the queue by the id. SUBSCRIBE with {QUEUE_NAME}:NAME, too",
             )
+    _check_values(headers, "SUBSCRIBE")
     told = tuple((each, value) for each, value in headers.items() if each in _TOLD)
     # RabbitMQ removes none of an exchange.
     removable = name != "" and flagged(headers) and text.startswith("/topic/")
@@ -176,12 +195,13 @@ def existing_queue(headers: Headers, destination: Destination) -> str:
     """Return the destination of a SEND to a RabbitMQ that declares nothing.
 
     :returns: "" where it declares the queue, with the arguments that the SEND has.
-    :raises CommandRefused: it may not say these.
+    :raises CommandRefused: it may not say these, or RabbitMQ could not read one.
     """
     text = headers["destination"]
     if text.startswith(_EXISTING):
         return text
     if destination.kind is Kind.QUEUE and not destination.temporary:
+        _check_values(headers, "SEND")
         for name in (DEAD_EXCHANGE, DEAD_KEY):
             if name in headers:
                 raise _refused(
@@ -190,6 +210,36 @@ def existing_queue(headers: Headers, destination: Destination) -> str:
                     "SEND",
                 )
     return ""
+
+
+def _check_values(headers: Headers, command: str) -> None:
+    """Check that RabbitMQ can read the arguments of a queue.
+
+    What it makes of the value is its own to say.
+
+    :raises CommandRefused: it would answer with an error that names no header.
+    """
+    for name in _NUMBERS:
+        value = headers.get(name, "0")
+        if _NUMBER.fullmatch(value) is None:
+            raise _refused(name, f"'{value[:40]}' is no number: expected digits alone", command)
+    for name in _FLAGS[command]:
+        value = headers.get(name, "true")
+        if value not in ("true", "false"):
+            raise _refused(
+                name, f"'{value[:40]}' is neither true nor false, in small letters", command
+            )
+
+
+def _check_offset(headers: Headers) -> None:
+    """Check that RabbitMQ can read where in a stream a subscription begins.
+
+    :raises CommandRefused: as for :func:`_check_values`.
+    """
+    value = headers.get(_OFFSET, "")
+    for begins in _COUNTED:
+        if value.startswith(begins) and _NUMBER.fullmatch(value.removeprefix(begins)) is None:
+            raise _refused(_OFFSET, f"'{value[:40]}' has no number behind {begins}")
 
 
 def shared_name(headers: Headers, destination: Destination) -> str:

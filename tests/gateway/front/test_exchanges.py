@@ -420,6 +420,64 @@ def test_a_queue_that_rabbitmq_refuses_has_no_receipt(
         assert client.rest() == []
 
 
+@pytest.mark.parametrize(
+    ("header", "value", "expected"),
+    [
+        ("x-max-length", "many", "'many' is no number: expected digits alone"),
+        ("x-max-length-bytes", "", "'' is no number: expected digits alone"),
+        ("x-max-priority", "high", "'high' is no number: expected digits alone"),
+        ("x-expires", "1.5", "'1.5' is no number: expected digits alone"),
+        ("x-message-ttl", "1s", "'1s' is no number: expected digits alone"),
+        ("durable", "TRUE", "'TRUE' is neither true nor false, in small letters"),
+    ],
+)
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_an_argument_that_rabbitmq_cannot_read_is_refused_by_name(
+    front: GatewayProcess,
+    connect: Connect,
+    name: str,
+    command: str,
+    header: str,
+    value: str,
+    expected: str,
+) -> None:
+    """RabbitMQ says "Processing error", and closes the connection."""
+    _check_refused(front, connect, f"/queue/{name}", command, {header: value}, expected)
+
+
+@pytest.mark.parametrize("destination", ["/queue/{}", "/amq/queue/{}", "/topic/{}"])
+def test_an_offset_that_rabbitmq_cannot_read_is_refused_by_name(
+    front: GatewayProcess, connect: Connect, name: str, destination: str
+) -> None:
+    headers = {"x-stream-offset": "offset=first"}
+    expected = "'offset=first' has no number behind offset="
+    _check_refused(front, connect, destination.format(name), "SUBSCRIBE", headers, expected)
+
+
+def _check_refused(
+    front: GatewayProcess,
+    connect: Connect,
+    destination: str,
+    command: str,
+    headers: dict[str, str],
+    expected: str,
+) -> None:
+    said = front.log.count("cannot be reached")
+    client = connect(front, "rabbitmq")
+    told = _refused(client, command, {"destination": destination, **headers})
+    assert f"'{next(iter(headers))}' is not allowed on '{command}': {expected}" in told
+    assert "incident" not in told
+    assert front.log.count("cannot be reached") == said
+
+
+@pytest.mark.parametrize("value", [" 5 ", "+5", "5"])
+def test_rabbitmq_reads_an_argument_as_it_reads_its_own_clients(
+    front: GatewayProcess, connect: Connect, own: Client, name: str, value: str
+) -> None:
+    for client in (own, connect(front, "rabbitmq")):
+        client.subscribe(f"/queue/{name}", x_max_length=value)
+
+
 def test_a_queue_goes_with_its_last_consumer(
     front: GatewayProcess, connect: Connect, own: Client, name: str
 ) -> None:
