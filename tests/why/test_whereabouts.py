@@ -132,6 +132,20 @@ def test_scheduled_and_due_by_now(scene: Scene) -> None:
     is_only_in(scene, id, queue)
 
 
+def test_an_exchange_is_explained_by_the_topic_that_stands_for_it(scene: Scene) -> None:
+    key = name()
+    scene.put(f"/topic/{key}", "1")
+    # The topic of that key is another matter, and is not said to be near.
+    answer = scene.ask("destination", type="t", name=f"/exchange/orders/{key}")
+    [cause] = answer["causes"]
+    assert cause["kind"] == "NO_DESTINATION"
+    assert f"There is no '/exchange/orders/{key}'" in cause["sentence"]
+    scene.put(f"/topic/amq.direct.{key}", "1")
+    for asked in (f"/exchange/amq.direct/{key}", f"amq.direct.{key}"):
+        cause = scene.topic(asked, "NO_SUBSCRIPTION")
+        assert f"amq.direct.{key}" in cause["sentence"]
+
+
 def test_an_id_that_was_never_given_to_a_message_is_not_searched_into_one(scene: Scene) -> None:
     queue = name()
     scene.put(f"/queue/{queue}", "1")

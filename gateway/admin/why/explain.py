@@ -50,6 +50,8 @@ from gateway.admin.why.messages import (
 from gateway.admin.why.names import (
     absent_cause,
     behind_cause,
+    by_exchange,
+    exchange_cause,
     find_near,
     near_cause,
     temporary_name,
@@ -157,14 +159,22 @@ class Explanations:
         physical = self._broker.find(wanted)
         if physical is None and temporary_name(name):
             physical = self._broker.find(Destination(kind, temporary_name(name), True))
+        exchange = ""
+        if physical is None:
+            wanted, exchange = by_exchange(wanted)
+            physical = self._broker.find(wanted)
         facts = self._facts(physical.destination if physical is not None else wanted)
         found = list(broker_causes(self._broker, facts))
         unknown = unknown_links(facts)
-        behind = None if temporary_name(name) else self._sources.behind(wanted)
+        # What no topic stands for, no client can name.
+        nowhere = exchange == wanted.name
+        behind = None if temporary_name(name) or nowhere else self._sources.behind(wanted)
         if behind is not None:
             found.append(behind_cause(wanted, behind))
         if physical is None:
-            if behind is None:
+            if exchange and behind is None:
+                found.append(exchange_cause(exchange, wanted))
+            elif behind is None:
                 await self._absent(wanted, facts, found)
             return Answer(
                 f"Why messages of {spoken(wanted)} are not delivered", ranked(found), unknown

@@ -27,6 +27,9 @@ from gateway.broker.core.destinations.topic import PhysicalTopic
 from gateway.broker.timing.schedule import Steps
 from gateway.front.reach import Behind
 from gateway.messaging.destination import Destination, Kind
+from gateway.stomp.destinations import ExchangeKey
+from gateway.stomp.rabbitmq_names import RabbitMQNames
+from gateway.stomp.refusals import CommandRefused
 
 #: Names that are compared in one step.
 _STEP: Final = 200
@@ -36,7 +39,7 @@ _MOST_COMPARED: Final = 5000
 _ALIKE: Final = 0.8
 #: What clients write before names, by mistake or for another broker.
 _PREFIX: Final = re.compile(
-    r"^(?:/?(?:queue|topic|dsub|temp-queue|temp-topic|amq/queue|exchange/[^/]*)/|(?:queue|topic):(?://)?|jms\.(?:queue|topic)\.|jms/|java:)+",
+    r"^(?:/?(?:queue|topic|dsub|temp-queue|temp-topic|amq/queue|exchange/amq\.topic)/|(?:queue|topic):(?://)?|jms\.(?:queue|topic)\.|jms/|java:)+",
     re.IGNORECASE,
 )
 _PUNCTUATION: Final = re.compile(r"[\W_]+")
@@ -47,6 +50,42 @@ def temporary_name(name: str) -> str:
     """Return the name of a temporary destination; "" for another."""
     found = _GENERATED.fullmatch(name)
     return found[1] if found else ""
+
+
+def by_exchange(wanted: Destination) -> tuple[Destination, str]:
+    """Return the topic that stands for an exchange by RabbitMQ's name.
+
+    :returns: the same destination where it has another name; and what nobody but a RabbitMQ has:
+        the exchange and the key as they were asked about, "" for none.
+    """
+    if not wanted.name.startswith("/exchange/"):
+        return wanted, ""
+    try:
+        found = RabbitMQNames().parse(wanted.name, "destination")
+    except CommandRefused:
+        return wanted, wanted.name
+    if isinstance(found, ExchangeKey):
+        return found.topic or wanted, wanted.name
+    return (found if isinstance(found, Destination) else wanted), ""
+
+
+def exchange_cause(exchange: str, wanted: Destination) -> Cause:
+    """Return that there is no such exchange.
+
+    :param exchange: as :func:`by_exchange` names it.
+    :param wanted: the topic that would stand for it.
+    """
+    stands = (
+        "no topic stands for it"
+        if wanted.name == exchange
+        else f"{spoken(wanted)} would stand for it where a RabbitMQ behind this gateway has it"
+    )
+    return Cause(
+        CauseKind.NO_DESTINATION,
+        f"There is no {quoted(exchange)}: of exchanges, this broker has amq.topic, amq.direct, amq.fanout and amq.headers. A SEND or SUBSCRIBE to another one is refused, and {stands}.",
+        {},
+        "Have clients name a topic, or one of these exchanges with a key.",
+    )
 
 
 def _plain(name: str) -> str:

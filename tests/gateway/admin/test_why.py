@@ -18,13 +18,13 @@ from gateway.admin.why.facts import Facts, LinkFacts
 from gateway.admin.why.journeys import read_journey
 from gateway.admin.why.links import link_causes
 from gateway.admin.why.messages import UNUSED, journey_causes, unknown_of_journal
-from gateway.admin.why.names import nearness, temporary_name
+from gateway.admin.why.names import by_exchange, nearness, temporary_name
 from gateway.admin.why.selectors import Miss, misses
 from gateway.journal.journal import JournalStanding
 from gateway.journal.lines import Lines
 from gateway.journal.runs import Runs, end_left
 from gateway.journal.schema import segment_name
-from gateway.messaging.destination import Queue
+from gateway.messaging.destination import Queue, Topic
 from gateway.messaging.message import LAST_VALUE, BodyType, Headers, Message
 from gateway.messaging.selector.selector import parse
 from gateway.messaging.selector.terms import terms_of
@@ -139,12 +139,39 @@ def test_the_nearest_miss_is_what_alone_keeps_most_out() -> None:
         ("orders", "jms.queue.orders", True),
         ("order-lines", "order_lines", True),
         ("payments", "payment", True),
+        ("orders", "/exchange/amq.topic/orders", True),
+        ("orders", "/exchange/shop/orders", False),
         ("orders", "invoices", False),
         ("a", "b", False),
     ],
 )
 def test_names_that_are_near(first: str, second: str, near: bool) -> None:
     assert (nearness(first, second) >= 0.8) is near
+
+
+@pytest.mark.parametrize(
+    ("asked", "topic", "exchange"),
+    [
+        ("/exchange/amq.topic/k.#", "k.>", ""),
+        ("/exchange/amq.direct/k", "amq.direct.k", ""),
+        ("/exchange/amq.fanout", "amq.fanout.none", ""),
+        ("/exchange/orders/created", "amq.exchange.orders.created", "/exchange/orders/created"),
+        ("/exchange/orders", "amq.exchange.orders", "/exchange/orders"),
+        ("/exchange/orders.eu/a%2Fb", "amq.exchange.orders%2Eeu.a/b", "/exchange/orders.eu/a%2Fb"),
+        # No client can name these.
+        ("/exchange/amq.rabbitmq.trace/#", None, "/exchange/amq.rabbitmq.trace/#"),
+        ("/exchange//k", None, "/exchange//k"),
+        ("/exchange/amq.topic", None, "/exchange/amq.topic"),
+        ("exchange.orders", None, ""),
+        ("/queue/a", None, ""),
+    ],
+)
+def test_an_exchange_is_asked_about_by_its_topic(
+    asked: str, topic: str | None, exchange: str
+) -> None:
+    for wanted in (Queue(asked), Topic(asked)):
+        expected = wanted if topic is None else Topic(topic)
+        assert by_exchange(wanted) == (expected, exchange)
 
 
 def test_names_of_temporary_destinations() -> None:
