@@ -221,6 +221,11 @@ class HeldConnection:
         """Whether a loss of the broker is waited for, and not told."""
         return self._hold_s > 0 and self.error is None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+        return self.error is not None
+
     # --- opening, and opening again
 
     async def open(self) -> None:

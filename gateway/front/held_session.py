@@ -36,6 +36,10 @@ class Held(Protocol):
         """Whether a loss of the broker is waited for, and not told."""
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing can be asked of it any more."""
+
+    @property
     def scheduler(self) -> Scheduler:
         """That of the broker."""
 
@@ -175,7 +179,7 @@ class HeldSession:
     def _look(self) -> None:
         """Ask for a completion where no one has, to hear of refusals."""
         self._looking = False
-        if self._closed or self.inner is None:
+        if self._closed or self.inner is None or self.connection.is_over:
             return
         for entry in reversed(self._asked):
             if isinstance(entry, Asked):

@@ -165,6 +165,8 @@ class JMSSession:
         self._sent: list[Message] = []
         self._unsent: deque[tuple[Message, int]] = deque()
         self._unsent_octets = 0
+        #: Nothing that Java answers matters any more.
+        self._over = False
         self._resume: list[Callable[[], None]] = []
         #: Voids that Java has not reached: deliveries before them are void.
         self._voiding = 0
@@ -293,6 +295,8 @@ class JMSSession:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
+            # The channel and this are a reference cycle, which the collector may not visit for long.
+            self._sent = []
             self.channel.ask(batches.CLOSE)
             self.channel.end()
             self._abandon_consumers()
@@ -321,11 +325,18 @@ class JMSSession:
         """The connection is lost: fail everything pending."""
         self._closed = True
         self._abandon_consumers()
+        self._forget_sent()
         completions, self._completions = self._completions, {}
         for completion in completions.values():
             completion.done(OutcomeUnknown(str(error)) if completion.commit else error)
         self.channel.ask(batches.CLOSE)
         self.channel.end()
+
+    def _forget_sent(self) -> None:
+        self._over = True
+        self._sent = []
+        self._unsent.clear()
+        self._unsent_octets = 0
 
     def _abandon_consumers(self) -> None:
         for consumer in self._consumers.values():
@@ -368,6 +379,8 @@ class JMSSession:
             consumer.arrived(run)
 
     def _told(self, answer: Any) -> None:
+        if self._over:
+            return
         match answer:
             case batches.Sent(identities):
                 for message_id, timestamp in identities:
@@ -449,6 +462,7 @@ class JMSSession:
     def _broke(self, error: BaseException) -> None:
         """The channel has ended or was abandoned."""
         if self._closed and not self._owes:
+            self._forget_sent()
             return
         if isinstance(error, JavaFailure):
             error = of_sending(error.kind, error.reason, None, self._connection.username)
