@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from markupsafe import Markup
 
 from gateway.admin.service.requests import AdminRequest
 from gateway.admin.service.roles import Role
+from gateway.admin.why.cause import command
 from gateway.instance.problems import printable
 
 #: Rows of a table on one page.
@@ -137,4 +137,4 @@ def visible(value: object) -> str:
 
 def command_line(words: Sequence[str]) -> str:
     """A command as a shell takes it."""
-    return shlex.join(words)
+    return command(*words)

@@ -152,10 +152,23 @@ def ranked(causes: Iterable[Cause]) -> list[Cause]:
 
 # --- words
 
+#: Options of ``imqcmd`` and ``imqbridgemgr`` whose values others choose.
+_CHOSEN: Final = ("-n", "-c", "-to", "-o", "-id", "-msgID", "-tid", "-bn", "-ln")
+
 
 def command(*words: object) -> str:
-    """Return a command line, quoted for a shell."""
-    return shlex.join([str(word) for word in words])
+    """Return a command line, quoted for a shell.
+
+    A name that begins with a dash stands behind ``=``: it may be an option, too.
+    """
+    spelled: list[str] = []
+    chosen = _CHOSEN if words[0] in ("imqcmd", "imqbridgemgr") else ()
+    for word in map(str, words):
+        if word.startswith("-") and spelled and spelled[-1] in chosen:
+            spelled[-1] += f"={word}"
+        else:
+            spelled.append(word)
+    return shlex.join(spelled)
 
 
 def destination_options(destination: Destination) -> tuple[str, ...]:

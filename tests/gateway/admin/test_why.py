@@ -83,8 +83,11 @@ def test_what_is_said_to_mean_nothing_is_read_by_no_profile(header: str) -> None
 
 
 def test_a_command_is_one_whatever_a_name_is() -> None:
-    for name in ("a b", "'; rm -rf /", "$(x)", "é\u202e", "-n", '"'):
-        assert shlex.split(command("imqcmd", "why", "dst", "-n", name))[-1] == name
+    for name in ("a b", "'; rm -rf /", "$(x)", "é\u202e", '"'):
+        assert shlex.split(command("imqcmd", "why", "dst", "-n", name))[-2:] == ["-n", name]
+    # It may be an option, too, for which the command would take it.
+    for name in ("-n", "-f", "-x y"):
+        assert shlex.split(command("imqcmd", "why", "dst", "-n", name))[-1] == f"-n={name}"
 
 
 def test_spans() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -23,7 +22,7 @@ from gateway.admin.console.message_actions import LOOK_TO_EDIT, MESSAGE_ACTIONS
 from gateway.admin.console.sessions import Session, Sessions
 from gateway.admin.console.traces import TRACE_ACTIONS
 from gateway.admin.console.transactions import TRANSACTION_ACTIONS
-from gateway.admin.console.view import View
+from gateway.admin.console.view import View, command_line
 from gateway.admin.service.requests import AdminRequest
 from gateway.admin.service.roles import Identity, Role, needed
 from gateway.broker.security import usermgr
@@ -274,7 +273,7 @@ def test_each_action_about_something_looks_for_it() -> None:
     ] == []
 
 
-@pytest.mark.parametrize("name", ["orders", "-x", """o'r "d" $(e) `r` é"""])
+@pytest.mark.parametrize("name", ["orders", "-x", "-f", """o'r "d" $(e) `r` é"""])
 @pytest.mark.parametrize("word", EVERY)
 def test_each_action_shows_a_command_that_its_program_takes(word: str, name: str) -> None:
     action = EVERY[word]
@@ -286,7 +285,7 @@ def test_each_action_shows_a_command_that_its_program_takes(word: str, name: str
             filled_in = each.choices[-1] if each.choices else FILLED_IN[each.kind]
             given[each.name] = "" if left_out else filled_in
         words = action.command({**given, "address": "http://127.0.0.1:7677"})
-        line = shlex.join(words)
+        line = command_line(words)
         assert "secret" not in line
         if words[0] in ("imqcmd", "imqbridgemgr"):
             parsed(line)
