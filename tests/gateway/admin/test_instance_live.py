@@ -172,11 +172,13 @@ def test_a_last_value_queue_goes_from_instance_to_instance(
     one.imqcmd("create", "dst", "-t", "q", "-n", "quotes", "-o", "lastValueKey=symbol")
     file = tmp_path / "quotes.toml"
     one.imqcmd("export", str(file))
-    assert '[queue.quotes]\nlastValueKey = "symbol"\n' in file.read_text()
+    queue = '[queue.quotes]\nlastValueKey = "symbol"\n'
+    assert queue in file.read_text()
     said = other.imqcmd("plan", str(file), code=2)
     assert "  + queue quotes\n      + lastValueKey = symbol\n" in said
     other.imqcmd("apply", str(file), "-f")
-    assert other.export() == file.read_text()
+    # What the other has besides stays.
+    assert queue in other.export()
     assert left(other) == ["2", "3"]
     # Another key, and none.
     for line, change in (
