@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +61,14 @@ def test_ctrl_c_ends_a_command_that_waits(tmp_path: Path) -> None:
     os.mkfifo(passfile)
     arguments = ["-m", "certs.command", "server", "--dir", str(tmp_path), "--passfile"]
     command = [sys.executable, *arguments, str(passfile)]
-    waiting = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    waiting = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell starts in the background ignores it, and so would its children.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     # It reads there by now, for what does not come.
     with passfile.open("w"):
         waiting.send_signal(signal.SIGINT)
