@@ -55,8 +55,8 @@ def temporary_name(name: str) -> str:
 def by_exchange(wanted: Destination) -> tuple[Destination, str]:
     """Return the topic that stands for an exchange by RabbitMQ's name.
 
-    :returns: the same destination where it has another name; and what nobody but a RabbitMQ has:
-        the exchange and the key as they were asked about, "" for none.
+    :returns: that topic, or the destination itself where no topic stands for it; and the name as it
+        was asked about where only a RabbitMQ has that exchange, "" elsewhere.
     """
     if not wanted.name.startswith("/exchange/"):
         return wanted, ""
