@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.broker.core.waiting.detached import DetachedBacklog
 from gateway.broker.core.waiting.expiries import Expiries
-from gateway.broker.core.waiting.lane import BEYOND, PriorityLane, seq_of
+from gateway.broker.core.waiting.lane import BEYOND, PriorityLane
 from gateway.broker.core.waiting.memory import Memory
+from gateway.broker.core.waiting.sorted_window import seq_of
 from gateway.messaging.message import OVERHEAD, Message
 
 

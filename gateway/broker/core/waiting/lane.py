@@ -19,7 +19,7 @@ from heapq import merge
 from itertools import islice
 from typing import Final
 
-from gateway.broker.core.waiting.sorted_window import SortedWindow, Window
+from gateway.broker.core.waiting.sorted_window import SortedWindow, Window, seq_of
 from gateway.messaging.message import Message
 
 #: Above every seq.
@@ -30,11 +30,6 @@ _TRIM: Final = 65_536
 _GAPS: Final = 1_000
 #: For this many messages one sort is cheaper than a search for each.
 _MANY: Final = 16
-
-
-def seq_of(message: Message) -> int:
-    """The order of delivery within a priority."""
-    return message.seq
 
 
 def _backwards(message: Message) -> int:

@@ -36,7 +36,8 @@ class Window(Protocol):
     def __len__(self) -> int: ...
 
 
-def _seq_of(message: Message) -> int:
+def seq_of(message: Message) -> int:
+    """The order of delivery within a priority."""
     return message.seq
 
 
@@ -105,7 +106,7 @@ class SortedWindow:
             return
         at = self._run_of(seq)
         run = self._runs[at]
-        for index in range(bisect_right(run, seq, key=_seq_of), len(run)):
+        for index in range(bisect_right(run, seq, key=seq_of), len(run)):
             yield run[index]
         for later in range(at + 1, len(self._runs)):
             yield from self._runs[later]
@@ -116,7 +117,7 @@ class SortedWindow:
             return 0
         at = self._run_of(seq)
         return sum([len(run) for run in self._runs[:at]]) + bisect_left(
-            self._runs[at], seq, key=_seq_of
+            self._runs[at], seq, key=seq_of
         )
 
     def find(self, seq: int) -> Message | None:
@@ -124,7 +125,7 @@ class SortedWindow:
         if not self._runs:
             return None
         run = self._runs[self._run_of(seq)]
-        index = bisect_left(run, seq, key=_seq_of)
+        index = bisect_left(run, seq, key=seq_of)
         return run[index] if index < len(run) and run[index].seq == seq else None
 
     def pluck(self, seq: int) -> Message | None:
@@ -133,7 +134,7 @@ class SortedWindow:
             return None
         at = self._run_of(seq)
         run = self._runs[at]
-        index = bisect_left(run, seq, key=_seq_of)
+        index = bisect_left(run, seq, key=seq_of)
         if index == len(run) or run[index].seq != seq:
             return None
         message = run.pop(index)
